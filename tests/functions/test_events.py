@@ -103,7 +103,7 @@ def check_accepted(answer: Json) -> None:
 
 
 def check_usage(answer: Json) -> None:
-    assert body_of(answer) == {"requestsPerMinute": None, "tokensPerDay": None}
+    assert body_of(answer) == {"requestsPerMinute": None, "tokensPerDay": None, "agents": {}}
 
 
 def check_summary(answer: Json) -> None:

@@ -101,6 +101,8 @@ async def test_messages_sessions_and_open_requests_are_found_again(place: Place)
     assert await store.list_sessions(user, limit=1) == [newest]
     assert await store.list_sessions(user, before=newest) == [oldest]
     assert await store.list_sessions("nobody") == []
+    with pytest.raises(ConfigurationError, match=r"limit=0\): must be 1 or more"):
+        await store.list_sessions(user, limit=0)
 
     shop = Runner(agent, session_of("shop"), provider=model)
     [request] = await shop.requests()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from omniagent.persistence.mongo_registry import MongoTurnRegistry as MongoTurnRegistry
     from omniagent.persistence.mongo_session import MongoSessionManager as MongoSessionManager
     from omniagent.persistence.store import ConversationStore as ConversationStore
-    from omniagent.project import Project as Project
+    from omniagent.project import AgentRule as AgentRule, Project as Project
     from omniagent.protocol.events import (
         DataChunk as DataChunk,
         ReasoningDelta as ReasoningDelta,
@@ -96,7 +96,7 @@ else:  # a type checker would take any name for one of `__getattr__`
             "persistence.mongo_registry": "MongoTurnRegistry",
             "persistence.mongo_session": "MongoSessionManager",
             "persistence.store": "ConversationStore",
-            "project": "Project",
+            "project": "AgentRule Project",
             "protocol.events": (
                 "DataChunk ReasoningDelta StreamEvent TextDelta ToolApprovalRequest ToolInputAvailable "
                 "ToolOutputAvailable ToolOutputError"
@@ -113,4 +113,5 @@ else:  # a type checker would take any name for one of `__getattr__`
             "turns.hooks": "TurnHooks",
             "turns.query": "Query",
         },
+        modules=("errors",),
     )

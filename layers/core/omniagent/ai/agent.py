@@ -20,6 +20,7 @@ from omniagent.ai.signatures import check_model, check_rule
 from omniagent.ai.tools import Tool, check_described, check_options
 from omniagent.declared import check, check_fields
 from omniagent.errors import ConfigurationError, InvalidOutput
+from omniagent.settings import Budget
 
 
 @dataclass(slots=True)
@@ -146,6 +147,7 @@ class _Options(TypedDict, Generic[Deps], total=False):
     overrides: Overrides
     summary: Overrides
     fallback: str
+    budget: Budget | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +173,8 @@ class Agent(Generic[Deps, Output_co]):
     """Shared by the tools as `context.deps`: a value, or a factory of a value or of a context manager."""
     fallback: str = "Sorry, I could not answer that. Please try again."
     """The answer that is streamed and stored when the model fails."""
+    budget: Budget | None = None
+    """What one user may spend on this agent, within the user's own budget."""
     _shared: SharedDeps = field(init=False, repr=False, compare=False)
 
     if TYPE_CHECKING:  # a union of these cannot be inferred

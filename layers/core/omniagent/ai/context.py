@@ -138,6 +138,13 @@ def check_async(where: str, callback: Any, *parameters: str) -> None:
         _checked.add((code, parameters))
 
 
+def check_sync(where: str, callback: Any, *parameters: str) -> None:
+    """Refuse a callback that is async: nobody would await it."""
+    if inspect.iscoroutinefunction(callback):
+        raise ConfigurationError(f"{where} is not awaited: write `def`, without `async`")
+    check_takes(where, callback, *parameters)
+
+
 _checked: set[tuple[CodeType | None, tuple[str, ...]]] = set()
 
 

@@ -22,10 +22,10 @@ class ModelEnd:
     days_left: int
 
 
-def models_of(agent: Agent, settings: Settings) -> list[str]:
-    """Return every model that the agent's sessions call: for answers, summaries and names."""
-    names = (agent.overrides.model, agent.summary.model)
-    chains = (chain_of(name or agent.model or settings.model) for name in names)
+def models_of(agents: Iterable[Agent], settings: Settings) -> list[str]:
+    """Return every model that the agents' sessions call: for answers, summaries and names."""
+    names = ((agent, name) for agent in agents for name in (agent.overrides.model, agent.summary.model))
+    chains = (chain_of(name or agent.model or settings.model) for agent, name in names)
     return list(dict.fromkeys(model for chain in chains for model in chain))
 
 

@@ -1,10 +1,11 @@
 """`TurnOperator`: a runner with the verbs that only a function, a server or an operator needs."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from omniagent.ai.result import AnswerStream
 from omniagent.ai.runner import Runner, TimeLeft, forever, traced
-from omniagent.budget.spending import Spending
+from omniagent.budget.spending import Spending, agent_account
 from omniagent.settings import Budget, Busy
 from omniagent.turns.hooks import call_back
 from omniagent.turns.query import Query
@@ -24,7 +25,7 @@ class TurnOperator(Runner):
         from omniagent.turns.engine.acceptance import accept  # needed only for background messages
 
         checked = self._checked(query, busy)
-        await accept(self._setup(), checked)
+        await accept(await self._setup(checked.agent), checked)
         return checked.message_id
 
     @traced("take_up")
@@ -38,7 +39,7 @@ class TurnOperator(Runner):
         """
         from omniagent.turns.watch.takeover import take_up  # needed only for what others left behind
 
-        answer = await take_up(self._setup(), self._limit(deadline))
+        answer = await take_up(await self._setup(), self._limit(deadline))
         return None if answer is None else await self._ready(answer)
 
     async def has_work(self) -> bool:
@@ -57,11 +58,20 @@ class TurnOperator(Runner):
 
     async def count_request(self) -> None:
         """Count a request whose model calls are made elsewhere. Raises `BudgetExceeded`."""
+        await self._resolve()
         await self._meter().admit()
 
     async def spending(self) -> Spending | None:
         """Read what the user has spent today. None without a limit: nothing is counted then."""
         return await self._counter.read(self._session.user_id) if self._budget.is_limited else None
+
+    async def agent_spending(self) -> Mapping[str, tuple[Budget, Spending]]:
+        """Read the budgets of agents that have one of their own, and what the user has spent on each today."""
+        return {
+            name: (agent.budget, await self._counter.read(agent_account(self._session.user_id, name)))
+            for name, agent in self._agents.items()
+            if agent.budget is not None
+        }
 
     @property
     def budget(self) -> Budget:

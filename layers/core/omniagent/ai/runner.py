@@ -7,7 +7,7 @@ async for event in runner.run_stream("Hello"):
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial, wraps
@@ -22,13 +22,13 @@ from omniagent.ai.schema import Output_co
 from omniagent.ai.signatures import check_rule
 from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
-from omniagent.budget.spending import SpendingCounter
+from omniagent.budget.spending import SpendingCounter, agent_account
 from omniagent.declared import check, check_declared
-from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, ToolFailed, TooManyTurns
+from omniagent.errors import ConfigurationError, InvalidOutput, InvalidRequest, NotFound, ToolFailed, TooManyTurns
 from omniagent.messages import Feedback
 from omniagent.project import Project
 from omniagent.session.ids import new_id
-from omniagent.session.live import SessionMessage
+from omniagent.session.live import SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.naming import name_session
 from omniagent.session.summaries import NoteCost, Summarized, SummaryPipeline
@@ -85,7 +85,8 @@ def traced(name: str) -> Callable[[Verb], Verb]:
 
 
 class Runner(Generic[Output_co]):
-    """Runs the turns of one session with an agent, or with a project's agent. Cheap to create: one per request.
+    """Runs the turns of one session with an agent, or with the session's agent of a project. Cheap to create: one per
+    request.
 
     A `Project` brings its providers, budgets, approvers and `on_erase`, and its settings for a session that was created
     without any. Without a `provider`, the agent's model is looked up in `providers`, by default those of the project
@@ -108,9 +109,8 @@ class Runner(Generic[Output_co]):
         approvers: Annotated["ApproverRule | None", check(check_rule, "approver", "request")] = None,
     ) -> None:
         check_declared("Runner", Runner.__init__, locals())
-        project = agent if isinstance(agent, Project) else None
-        if isinstance(agent, Project):
-            project, agent = agent, agent.agent
+        self._project = project = agent if isinstance(agent, Project) else None
+        if project is not None:
             session.use_settings(project.read_settings)
             budget = project.budgets.get(session.category or "") if budget is None else budget
             providers = providers or (None if provider else _project_pool(project, session.settings))
@@ -118,7 +118,10 @@ class Runner(Generic[Output_co]):
             if project.on_erase is not None and hooks.on_erase is None:
                 hooks = replace(hooks, on_erase=project.on_erase)
         self._provider_names = frozenset(project.providers if project else ())
-        self._agent = agent
+        self._agents: Mapping[str, Agent[Any, Any]] = _agents_of(agent)
+        self._agent: Agent[Any, Output_co] = next(iter(self._agents.values()))
+        """In a project with several, the default until `_resolve` has read the session's."""
+        self._agent_name: str | None = None
         self._session = session
         self._provider = provider
         self._providers = providers
@@ -192,9 +195,13 @@ class Runner(Generic[Output_co]):
         A message in line that nobody answers is answered now. An answer that has just ended is streamed once more: a
         page that read the messages before it was stored would otherwise never show it.
         """
-        setup, limit = self._setup(), self._limit(deadline)
-        head = await self._session.head()
-        if head is not None and head.running is None and head.queue:
+        limit, head = self._limit(deadline), await self._session.head()
+        if head is None:
+            return None
+        if head.turn is None and not head.queue:
+            return await self._replayed(head)
+        setup = await self._setup()
+        if head.running is None and head.queue:
             from omniagent.turns.watch.takeover import take_up  # needed only for messages in line
 
             with suppress(TooManyTurns):  # it stays in line
@@ -205,12 +212,14 @@ class Runner(Generic[Output_co]):
             return None
         if (followed := await joined(setup, head, limit)) is not None:
             return await self._ready(followed)
+        return await self._replayed(head)
+
+    async def _replayed(self, head: SessionHead) -> AnswerStream[Output_co] | None:
+        """Return the latest answer as it is stored, if it has just ended."""
         if not head.ended_within(REPLAY_SECONDS):
             return None
         answer = await self._session.answer(head.latest_turn_number)
-        if answer is None:
-            return None
-        return await self._ready(ReplayedAnswer(self._session.session_id, answer))
+        return await self._ready(ReplayedAnswer(self._session.session_id, answer)) if answer is not None else None
 
     @traced("stop")
     async def stop(self, message_id: str | None = None) -> bool:
@@ -266,6 +275,7 @@ class Runner(Generic[Output_co]):
     @traced("name")
     async def name(self) -> str:
         """Have the model name the session. A name that the user sets meanwhile is kept. Raises `BudgetExceeded`."""
+        await self._resolve()
         return await self._name(is_request=True)
 
     async def _name(self, *, is_request: bool = False) -> str:
@@ -282,6 +292,7 @@ class Runner(Generic[Output_co]):
     @traced("summarize")
     async def summarize(self, *, rebuild: bool = False, time_left: TimeLeft = forever) -> Summarized:
         """Update the summary, or rebuild it from the first turn. Raises `BudgetExceeded`."""
+        await self._resolve()
         pipeline = self._summaries(self._meter(), self._hooks.note_cost)
         return await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
 
@@ -329,7 +340,8 @@ class Runner(Generic[Output_co]):
 
     @traced("run")
     async def _open(self, query: str | Query, busy: Busy | None, deadline: float | None) -> AnswerSource:
-        return await Submission(self._setup(), self._checked(query, busy), self._limit(deadline)).open()
+        checked = self._checked(query, busy)
+        return await Submission(await self._setup(checked.agent), checked, self._limit(deadline)).open()
 
     @traced("reply")
     async def _go_on(
@@ -337,8 +349,8 @@ class Runner(Generic[Output_co]):
     ) -> AnswerSource:
         from omniagent.turns.engine.replying import Replies
 
-        limit, rule = self._limit(deadline), self._approvers
-        return await Replies(self._setup(), replies, limit, message_id=answer_id, approver=approver, rule=rule).open()
+        setup, limit, rule = await self._setup(), self._limit(deadline), self._approvers
+        return await Replies(setup, replies, limit, message_id=answer_id, approver=approver, rule=rule).open()
 
     def _checked(self, query: str | Query, busy: Busy | None) -> Query:
         message = Query(query) if isinstance(query, str) else query
@@ -346,7 +358,19 @@ class Runner(Generic[Output_co]):
             raise ConfigurationError(f"the query is {query!r:.100}: write text, or Query(text, message_id=…)")
         return (message if busy is None else replace(message, busy=busy)).checked(self._session.settings)
 
-    def _setup(self) -> TurnSetup:
+    async def _resolve(self, name: str | None = None) -> None:
+        """Find the session's agent. `name` is what a message asks for. See `Project.name_agent`."""
+        project, session = self._project, self._session
+        if project is not None and project.agents:
+            head = await session.head()
+            known = head.agent if head is not None else None
+            self._agent_name = await project.name_agent(session.user, session.category, name, known)
+            self._agent = project.agents[self._agent_name]
+        elif name is not None:
+            raise InvalidRequest("agent: there is only one agent. Leave `agent` out.")
+
+    async def _setup(self, name: str | None = None) -> TurnSetup:
+        await self._resolve(name)
         provider, overrides = self._model(self._agent.overrides)
         meter = self._meter()
         return TurnSetup(
@@ -357,6 +381,7 @@ class Runner(Generic[Output_co]):
             registry=self._registry,
             summaries=partial(self._summaries, meter),
             meter=meter,
+            agent_name=self._agent_name,
             name=self._name if self._session.settings.name_sessions else None,
             hooks=self._hooks,
         )
@@ -365,8 +390,13 @@ class Runner(Generic[Output_co]):
         return SessionSetup(session=self._session, registry=self._registry, hooks=self._hooks)
 
     def _meter(self) -> Meter:
-        """Return the meter of one request."""
-        return Meter(self._counter, self._session.user_id, self._budget, self._hooks.on_refusal)
+        """Return the meter of one request: of the user, and of the user's spending on an agent with its own budget."""
+        user_id, agent, on_refusal = self._session.user_id, self._agent, self._hooks.on_refusal
+        meter = Meter(self._counter, user_id, self._budget, on_refusal)
+        if agent.budget is None:
+            return meter
+        account = agent_account(user_id, self._agent_name or agent.name)
+        return Meter(self._counter, account, agent.budget, on_refusal, within=meter)
 
     def _summaries(self, meter: Meter, note_cost: NoteCost) -> SummaryPipeline:
         provider, overrides = self._model(self._agent.summary)
@@ -379,6 +409,14 @@ class Runner(Generic[Output_co]):
             return self._provider, replace(overrides, model=name and without_vendor(name, self._provider_names))
         pool = self._providers or _default_pool(self._session.settings)
         return pool.get(name or self._session.settings.model), replace(overrides, model=None)
+
+
+def _agents_of(agent: Agent[Any, Any] | Project[Any]) -> Mapping[str, Agent[Any, Any]]:
+    """Return the agents by the names that their spending is counted under."""
+    if isinstance(agent, Project) and agent.agents:
+        return agent.agents
+    one = agent.all_agents[0] if isinstance(agent, Project) else agent
+    return {one.name: one}
 
 
 def _identified(query: str | Query) -> str | Query:

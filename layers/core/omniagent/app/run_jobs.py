@@ -139,13 +139,15 @@ class ScheduledJob(RunJob):
     session_id: str | None = Field(None, pattern=ID_PATTERN)
     """Without an id, each run of the schedule has its own session."""
     busy: Busy = "queue"
+    agent: str | None = Field(None, pattern=ID_PATTERN)
+    """The agent of a new session, if the project has several."""
 
     async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - one write
         """Put the message in line. Its turn is a job of its own."""
         due = self.time.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
         session_id = self.session_id or f"{self.schedule}-{due}"
         runner = await application.runner(self.user, session_id, category=self.category)
-        query = Query(self.query, f"{self.schedule}-{due}", busy=self.busy)
+        query = Query(self.query, f"{self.schedule}-{due}", busy=self.busy, agent=self.agent)
         try:
             await runner.accept(query)
         except NotRegenerable:

@@ -23,6 +23,14 @@ BUSY: Any = Field(
 )
 
 
+AGENT: Any = Field(
+    None,
+    min_length=1,
+    max_length=128,
+    description="The agent of the session, if the deployment has several. The first message of a session chooses it.",
+)
+
+
 class UIPart(BaseModel):
     model_config = ConfigDict(extra="allow")
 
@@ -53,6 +61,7 @@ class SdkBody(BaseModel):
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     messageId: Id | None = None  # noqa: N815 - the client's name
     busy: Busy | None = BUSY
+    agent: str | None = AGENT
 
 
 class MessageBody(BaseModel):
@@ -63,6 +72,7 @@ class MessageBody(BaseModel):
     id: Id | None = None
     message: UIMessage
     busy: Busy | None = BUSY
+    agent: str | None = AGENT
 
 
 class PlainBody(BaseModel):
@@ -74,6 +84,7 @@ class PlainBody(BaseModel):
     query: str
     message_id: Id | None = None
     busy: Busy | None = BUSY
+    agent: str | None = AGENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +109,10 @@ def read_chat_request(body: Any) -> ChatRequest:
 
             return _replied(validated(RepliedBody, body))
         request = validated(MessageBody, body)
-        return ChatRequest(session_id=request.id, query=_submitted(request.message, request.busy))
+        return ChatRequest(session_id=request.id, query=_submitted(request.message, request.busy, request.agent))
     if "query" in body:
         plain = validated(PlainBody, body)
-        query = Query(plain.query, plain.message_id or "", busy=plain.busy)
+        query = Query(plain.query, plain.message_id or "", busy=plain.busy, agent=plain.agent)
         return ChatRequest(session_id=plain.session_id, query=query)
     if "replies" in body:
         from omniagent.http.reply_bodies import RepliesBody, plain_replies
@@ -116,7 +127,7 @@ def _from_sdk(body: SdkBody) -> ChatRequest:
     is_users = _has_role(last, "user")
     if body.trigger == "regenerate-message":
         question = _regenerated(last) if is_users else Query()
-        query = Query(question.text, question.message_id, regenerate=True, replaces=body.messageId, busy=body.busy)
+        query = Query(question.text, question.message_id, True, body.messageId, body.busy, body.agent)
         return ChatRequest(session_id=body.id, query=query)
     if _has_role(last, "assistant"):
         from omniagent.http.reply_bodies import RepliedBody, RepliedMessage
@@ -125,7 +136,7 @@ def _from_sdk(body: SdkBody) -> ChatRequest:
         return _replied(RepliedBody(id=body.id, message=message, messageId=body.messageId))
     if not is_users:
         raise InvalidRequest("messages: the last message must have the role `user` or `assistant`.")
-    return ChatRequest(session_id=body.id, query=_submitted(validated(UIMessage, last), body.busy))
+    return ChatRequest(session_id=body.id, query=_submitted(validated(UIMessage, last), body.busy, body.agent))
 
 
 def _replied(body: "RepliedBody") -> ChatRequest:
@@ -149,8 +160,8 @@ def _regenerated(message: Any) -> Query:
         return Query()
 
 
-def _submitted(message: UIMessage, busy: Busy | None = None) -> Query:
+def _submitted(message: UIMessage, busy: Busy | None = None, agent: str | None = None) -> Query:
     for part in message.parts:
         if part.type != "text":
             raise InvalidRequest(f"parts: messages may contain text parts only, not {part.type!r}.")
-    return Query("".join(part.text for part in message.parts), message.id or "", busy=busy)
+    return Query("".join(part.text for part in message.parts), message.id or "", busy=busy, agent=agent)

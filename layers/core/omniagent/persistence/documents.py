@@ -73,6 +73,8 @@ class Session(WrittenInParts, Document):
     category: str | None = None
     """The user's category when the last turn began."""
     name: str | None = None
+    agent: str | None = None
+    """The name of its agent in `Project(agents=…)`. None in a project with one agent."""
     version: int = Field(default_factory=first_version)
     """Raised by every change of the live state, which is a compare-and-set of it."""
     change: str | None = None

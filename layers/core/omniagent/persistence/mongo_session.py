@@ -125,7 +125,7 @@ class SummaryWrites:
 
 
 _HEAD = dict.fromkeys(
-    ("version", "latest_turn_number", "turn", "queue", "name", "updated_at", "summary_basis", "erased_at"), 1
+    ("version", "latest_turn_number", "turn", "queue", "name", "agent", "updated_at", "summary_basis", "erased_at"), 1
 )
 _SESSIONS = {"db.collection.name": "sessions"}
 _MESSAGES = {"db.collection.name": "messages"}

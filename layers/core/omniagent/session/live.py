@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, Literal
 
+from omniagent.errors import InvalidRequest
 from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, ToolPart, Usage, has_content, steering_of
 from omniagent.session.ids import new_id
 from omniagent.session.summary_store import RollingSummary
@@ -147,6 +148,8 @@ class SessionHead:
     turn: LiveTurn | None = None
     queue: tuple[QueuedMessage, ...] = ()
     name: str | None = None
+    agent: str | None = None
+    """The name of its agent in `Project(agents=…)`, chosen by its first message."""
     changed_at: datetime | None = field(default=None, compare=False)
     """When the last turn began or ended."""
     is_erased: bool = False
@@ -162,6 +165,11 @@ class SessionHead:
     def waiting(self) -> LiveTurn | None:
         """The turn, if it waits for a human or a client."""
         return self.turn if self.turn is not None and self.turn.state == "waiting" else None
+
+    def check_agent(self, name: str | None) -> None:
+        """Refuse a request that names another agent than the session's."""
+        if name is not None and self.agent not in (None, name):
+            raise InvalidRequest("agent: this session has another agent. Leave `agent` out, or start a new session.")
 
     def is_answering(self, message: SessionMessage) -> bool:
         """Whether the running turn is this message's."""

@@ -22,6 +22,8 @@ class Query:
     """With `regenerate`: the answer to replace. A retry returns the answer that replaced it."""
     busy: Busy | None = None
     """The policy while the session answers another message. None: the setting's."""
+    agent: str | None = None
+    """The session's agent, in a project with several: its first message chooses. None: as the project decides."""
 
     @property
     def known_id(self) -> str | None:
@@ -53,4 +55,4 @@ class Query:
         message_id = self.message_id or ("" if self.regenerate else new_id())
         if self.busy is not None and self.busy not in get_args(Busy):
             raise InvalidRequest(f"busy: must be one of {', '.join(get_args(Busy))}.")
-        return Query(text, message_id, self.regenerate, self.replaces, self.busy or settings.busy)
+        return Query(text, message_id, self.regenerate, self.replaces, self.busy or settings.busy, self.agent)

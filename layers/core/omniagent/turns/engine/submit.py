@@ -36,7 +36,7 @@ class Submission:
         """Return the answer to read. Raises a `RequestError`, or the error that makes the session unavailable."""
         with self._setup.bound():
             while True:
-                state = await self._session.load(self._query.known_id)
+                state = self._setup.with_agent(await self._session.load(self._query.known_id))
                 decision = await decided(self._setup, state, self._query)
                 with suppress(states.Moved):
                     if (answer := await self._carried_out(state, decision)) is not None:
