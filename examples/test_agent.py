@@ -1,6 +1,6 @@
 """How a team tests its agent: with neither server nor network nor key.
 
-    .venv/bin/python -m pytest examples/test_agent.py
+    make test ARGS=examples/test_agent.py
 
 `ScriptedModel` plays the answers that it is given and keeps the requests that it got. `InMemorySessionManager` keeps
 the session in this process. Everything between them is what runs on Lambda.
