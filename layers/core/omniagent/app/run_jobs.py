@@ -18,7 +18,7 @@ from omniagent.app.sweep import sessions_with_work
 from omniagent.app.webhook import TurnEvent
 from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, TooManyTurns, TurnInProgress
 from omniagent.persistence.live_turns import list_live_turns
-from omniagent.session.ids import ID_PATTERN
+from omniagent.session.ids import ID_PATTERN, session_key, user_id_of
 from omniagent.settings import Busy
 from omniagent.tracing import trace_job
 from omniagent.turns.query import Query
@@ -142,12 +142,22 @@ class ScheduledJob(RunJob):
     agent: str | None = Field(None, pattern=ID_PATTERN)
     """The agent of a new session, if the project has several."""
 
+    @property
+    def key(self) -> str:
+        return session_key(user_id_of(self.user), self._session)
+
+    @property
+    def _session(self) -> str:
+        return self.session_id or self._message_id
+
+    @property
+    def _message_id(self) -> str:
+        return f"{self.schedule}-{self.time.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+
     async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - one write
         """Put the message in line. Its turn is a job of its own."""
-        due = self.time.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
-        session_id = self.session_id or f"{self.schedule}-{due}"
-        runner = await application.runner(self.user, session_id, category=self.category)
-        query = Query(self.query, f"{self.schedule}-{due}", busy=self.busy, agent=self.agent)
+        runner = await application.runner(self.user, self._session, category=self.category)
+        query = Query(self.query, self._message_id, busy=self.busy, agent=self.agent)
         try:
             await runner.accept(query)
         except NotRegenerable:
@@ -164,6 +174,10 @@ class WebhookJob(RunJob):
     kind: Literal["webhook"]
     session_id: str = Field(max_length=256)
     event: TurnEvent
+
+    @property
+    def key(self) -> str:
+        return self.session_id
 
     async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - a delivery has its own time limit
         is_delivered = await application.announcements.deliver(self.session_id, self.event, again=self.tries > 0)
