@@ -109,11 +109,11 @@ class Project(Generic[Output_co]):
         with team_code("Project(choose_agent=…) failed", ConfigurationError, passes=(OmniAgentError,)):
             chosen: Any = self.choose_agent(user, category, name)
             chosen = await chosen if inspect.isawaitable(chosen) else chosen
-        if chosen not in self.agents:
+        if not isinstance(chosen, str) or chosen not in self.agents:
             raise ConfigurationError(f"Project(choose_agent=…) returned {chosen!r:.100}, which names no agent")
         if name not in (None, chosen):
             raise Forbidden("You may not use this agent.")
-        return str(chosen)
+        return chosen
 
     def read_settings(self, env: Mapping[str, str] | None = None) -> Settings:
         """Read the environment; what it leaves out is as the project says."""

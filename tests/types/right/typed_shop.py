@@ -147,6 +147,7 @@ def approvers(approver: Approver, request: ToolRequest) -> bool | Awaitable[bool
 
 
 project = Project(agent=agent, approvers=approvers)
+several = Project(agents={"tickets": agent, "plain": Agent("b", "")}, choose_agent=lambda user, category, name: "plain")
 
 
 async def use() -> None:
@@ -157,6 +158,7 @@ async def use() -> None:
     if result.output:
         print(result.output.title.upper())
     assert_type(await Runner(project, InMemorySessionManager("ada")).run("Hi"), RunResult[Ticket])
+    assert_type((await Runner(several, InMemorySessionManager("ada")).run("Hi")).output, BaseModel | None)
     stream = runner.run_stream("Hi")
     assert_type(stream, AnswerStream[Ticket])
     assert_type((await stream.result()).output, Ticket | None)

@@ -130,7 +130,7 @@ class Turn:
                     return
                 result = await self._finish(work, ending)
                 try:
-                    await self._side.call_on_finish(result, self._context)
+                    await self._side.announce(result, self._context)
                 finally:
                     self._concluded.set_result(result)
                 await self._side.finish(result)
