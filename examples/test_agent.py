@@ -1,6 +1,6 @@
 """How a team tests its agent: with neither server nor network nor key.
 
-    .venv/bin/python -m pytest examples/test_agent.py
+    make test ARGS=examples/test_agent.py
 
 `ScriptedModel` plays the answers that it is given and keeps the requests that it got. `InMemorySessionManager` keeps
 the session in this process. Everything between them is what runs on Lambda.
@@ -68,7 +68,7 @@ async def test_stop_keeps_what_was_said() -> None:
 
 
 async def test_the_front_end_gets_the_ai_sdk_s_stream() -> None:
-    stream = runner("ada", Shop(), ScriptedModel("Hello.")).run_stream("Hi")
+    stream = await runner("ada", Shop(), ScriptedModel("Hello.")).start("Hi")
     frames = b"".join([frame async for frame in stream.sse()]).decode()
     assert frames.startswith('data: {"type":"start"')
     assert frames.endswith("data: [DONE]\n\n")

@@ -1,7 +1,7 @@
 """Your project. All functions import it: what you register here works in every function.
 
 project = Project(
-    agent=agent,
+    agent=agent,                                  # or several, chosen per session: agents={"support": …, "sales": …}
     documents=DocumentModels(session=Ticket),     # your own document classes
     providers={"acme": AcmeProvider},             # models named acme/…
     settings={"max_steps": 4},                    # your defaults; stack parameters override them

@@ -18,9 +18,10 @@ def describe(names: list[str]) -> dict[str, Any]:
     from project import project  # found on the path of the functions
 
     settings = project.read_settings()
-    model = ", ".join(chain_of(project.agent.model or settings.model))
+    agent = project.all_agents[0]
+    model = ", ".join(chain_of(agent.model or settings.model))
     told = {name: getattr(settings, name) for name in names}
-    return {"settings": {**told, "model": model}, "agent": {"model": model, **_agent(project.agent)}}
+    return {"settings": {**told, "model": model}, "agent": {"model": model, **_agent(agent)}}
 
 
 def _agent(agent: "Agent") -> dict[str, Any]:

@@ -27,7 +27,7 @@ from local.template import ROOT, Template
 
 PACKAGE = ROOT / "layers" / "core" / "omniagent"
 FUNCTIONS = ROOT / "functions"
-MOST_FUNCTIONS = 530
+MOST_FUNCTIONS = 540
 MOST_SWITCHES = 310
 QUESTION = '[tool:calculator {"expression": "1 + 2"}][then][echo:Hello.]'
 

@@ -83,7 +83,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "team_code",
         "tracing",
     },
-    "project": {"ai", "ai.providers", "declared", "errors", "persistence", "settings"},
+    "project": {"ai", "ai.providers", "declared", "errors", "persistence", "session", "settings", "team_code"},
     "ai.runner": {
         "ai",
         "ai.providers",

@@ -21,6 +21,10 @@ async def forget_session(session_id: str) -> None: ...
     [
         ({"agent": "helper"}, "agent must be an instance of Agent, not 'helper'"),
         ({"agent": Agent}, "agent must be an instance of Agent, not <class"),
+        ({"agent": None}, r"Project needs one of the two: agent=Agent\(…\), or agents="),
+        ({"agents": {"a": AGENT}}, r"Project needs one of the two: agent=Agent\(…\), or agents="),
+        ({"agent": None, "agents": {"my agent": AGENT}}, "agents: the name 'my agent' may hold only letters"),
+        ({"choose_agent": "a"}, r"choose_agent must be a function of \(user, category, name\), not 'a'"),
         ({"documents": DocumentModels}, r"documents must be DocumentModels\(…\), not <class"),
         ({"providers": [LLMProvider]}, "providers must be a valid dictionary"),
         ({"providers": {"acme": "acme"}}, "'acme' must be an LLMProvider, or a function"),

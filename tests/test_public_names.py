@@ -32,6 +32,12 @@ def test_type_checkers_and_programs_find_the_same_names(module: ModuleType) -> N
         assert getattr(module, name) is getattr(import_module(home), name)
 
 
+def test_the_errors_need_no_import_of_their_own() -> None:
+    program = "import omniagent; print(omniagent.errors.NotFound.status)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("404\n", "")
+
+
 @pytest.mark.parametrize(("module", "name"), PUBLIC, ids=[name for _, name in PUBLIC])
 def test_each_public_name_is_documented(module: ModuleType, name: str) -> None:
     """With words of its own: a base class describes something else, a dataclass only its signature."""

@@ -17,6 +17,8 @@ ADA: RunContext = RunContext(user="ada", query="hello")
 
 
 class Weather(Tool):
+    """Weather."""
+
     class Arguments(BaseModel):
         city: str
 
@@ -25,6 +27,7 @@ class Weather(Tool):
 
 
 def plain_function(city: str) -> str:
+    """Return the city."""
     return city
 
 

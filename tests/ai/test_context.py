@@ -87,6 +87,7 @@ async def test_a_sync_tool_emits_from_its_thread_in_order() -> None:
 
     @tool
     def counting(context: RunContext) -> str:
+        """Counting."""
         for number in range(100):
             context.emit("progress", number, id=context.call_id)
         return "counted"
@@ -104,6 +105,7 @@ async def test_a_call_that_was_given_up_emits_into_nothing() -> None:
 
     @tool
     def slow(context: RunContext) -> None:
+        """Slow."""
         context.emit("progress", "started")
         started.set()
         release.wait()

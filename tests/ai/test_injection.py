@@ -69,6 +69,8 @@ def test_the_model_cannot_write_the_context() -> None:
 
 async def test_a_tool_without_the_context_is_run_as_well() -> None:
     class Plain(Tool):
+        """Plain."""
+
         class Arguments(BaseModel):
             number: str
 
@@ -90,6 +92,8 @@ def traced(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]
 
 async def test_a_class_tool_with_a_decorated_call_gets_the_context() -> None:
     class Decorated(Tool):
+        """Decorated."""
+
         class Arguments(BaseModel):
             number: str
 
@@ -235,6 +239,7 @@ def test_a_time_limit_that_is_none_is_refused(limit: Any) -> None:
 
         @tool(timeout_seconds=limit)
         def f() -> str:
+            """F."""
             return ""
 
 
@@ -247,6 +252,8 @@ def test_a_class_that_cannot_be_a_tool_is_refused_with_what_to_write() -> None:
     with pytest.raises(ConfigurationError, match="tool Wrong needs a pydantic model as its Arguments"):
 
         class Wrong(Tool):
+            """Wrong."""
+
             class Arguments:
                 city: str
 
@@ -286,6 +293,7 @@ class Strange(BaseModel):
 def test_a_validator_that_raises_anything_makes_invalid_arguments(caplog: pytest.LogCaptureFixture) -> None:
     @tool
     def weather(place: Strange) -> str:
+        """Weather."""
         return place.city
 
     with pytest.raises(InvalidArguments, match="Invalid arguments for weather: they could not be checked") as refused:
@@ -302,6 +310,7 @@ async def test_a_tool_that_is_cancelled_from_outside_is_cancelled() -> None:
 
     @tool
     async def slow() -> str:
+        """Slow."""
         started.set()
         await asyncio.Event().wait()
         return ""
@@ -319,6 +328,7 @@ async def test_a_sync_tool_runs_in_a_thread_with_the_callers_context_variables()
 
     @tool
     def where() -> list[Any]:
+        """Where."""
         return [request_id.get(), threading.current_thread() is threading.main_thread()]
 
     assert await where.invoke(where.parse("{}"), RunContext(user="ada")) == ["r-1", False]
@@ -330,6 +340,7 @@ async def test_a_sync_function_that_returns_an_awaitable_is_awaited() -> None:
 
     @tool
     def starts() -> Any:
+        """Starts."""
         return later()
 
     assert await starts.invoke(starts.parse("{}"), RunContext(user="ada")) == "done"
@@ -338,6 +349,7 @@ async def test_a_sync_function_that_returns_an_awaitable_is_awaited() -> None:
 def test_field_descriptions_still_reach_the_model() -> None:
     @tool
     def described(city: Annotated[str, Field(description="A city.")], context: RunContext) -> str:
+        """Described."""
         return city
 
     assert Agent("helper", "", [described]).tool_specs()[0].parameters["properties"] == {

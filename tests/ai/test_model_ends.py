@@ -34,7 +34,7 @@ class Ending(ScriptedModel):
 def test_the_models_of_answers_summaries_and_names_are_returned(
     agent: Agent, settings: Settings, models: list[str]
 ) -> None:
-    assert models_of(agent, settings) == models
+    assert models_of([agent], settings) == models
 
 
 async def test_only_models_that_end_within_60_days_are_returned() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -13,7 +14,7 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import AnyUrl, BaseModel, Field
 
 from local.model import OfflineModel
-from omniagent import Agent, ConfigurationError, RunContext, Tool, tool
+from omniagent import Agent, ConfigurationError, RunContext, Tool, client_tool, tool
 from omniagent.ai.providers.llm_provider import ModelFinish, ModelRequest, ToolSpec
 from omniagent.ai.tools import render_output
 from omniagent.errors import InvalidArguments
@@ -276,6 +277,27 @@ def test_a_tool_class_inherits_a_docstring_but_never_that_of_tool() -> None:
         pass
 
     assert [tool.description for tool in (Silent, Weather, Forecast)] == ["", "Today's weather.", "Today's weather."]
+
+
+def test_a_tool_without_a_docstring_is_refused() -> None:
+    class Bare(Tool):
+        class Arguments(BaseModel):
+            city: str
+
+        async def __call__(self, arguments: Arguments) -> str:
+            return arguments.city
+
+    async def bare() -> str:
+        return ""
+
+    mistakes: list[Callable[[], object]] = [
+        lambda: tool(bare),
+        lambda: client_tool(bare),
+        lambda: Agent("a", "", [Bare()]),
+    ]
+    for mistake in mistakes:
+        with pytest.raises(ConfigurationError, match="tool bare has no docstring: write what it does"):
+            mistake()
 
 
 def test_a_tool_can_be_given_another_name_description_and_time() -> None:

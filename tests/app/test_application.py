@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 from pymongo import MongoClient
 
 from local.aws import Aws
 from local.model import OfflineModel
-from omniagent import Agent, Callbacks, Overrides, Project, RunContext, RunResult
+from omniagent import Agent, Budget, Callbacks, Overrides, Project, RunContext, RunResult
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.ai.providers.model_calls import complete
 from omniagent.app.application import Application
@@ -21,6 +22,8 @@ from omniagent.app.platform import Platform
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, ModelAuthError, NoQueue, StorageRejected
+from omniagent.http.chat_app import chat_app
+from omniagent.http.sessions_app import sessions_app
 from omniagent.messages import ChatMessage
 from omniagent.persistence.driver_errors import is_refused_login
 from omniagent.session.ids import new_id
@@ -279,3 +282,31 @@ async def test_a_closed_application_counts_again_after_it_is_opened(mongod: str)
     for _ in range(2):
         assert (await (await application.runner("ada", "chat")).run("Hello?")).status == "complete"
         await application.close()
+
+
+async def test_several_agents_are_chosen_and_shown_over_http(mongod: str) -> None:
+    models = {name: ScriptedModel(default=f"I am {name}.") for name in ("support", "sales")}
+    agents = {
+        name: Agent(name, "", model=f"{name}/x", budget=Budget(tokens_per_day=1_000) if name == "sales" else None)
+        for name in models
+    }
+    settings = Settings(mongodb_uri=mongod, mongodb_database=f"agents_{new_id()[:8]}", auth_mode="none")
+    application = Application(Project(agents=agents, providers=models), Platform(settings), local=True)
+    app = chat_app(application)
+    app.mount("/", sessions_app(application))
+    transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
+    async with application.serving(), httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        assert (await http.post("/sessions", json={"id": "shop", "agent": "sales"})).json()["agent"] == "sales"
+        answers = [
+            (await http.post("/chat?stream=false", json={"session_id": session_id, "query": "Who are you?"})).json()
+            for session_id in ("shop", "help")
+        ]
+        assert [answer["text"] for answer in answers] == ["I am sales.", "I am support."]
+        listed = (await http.get("/sessions")).json()["sessions"]
+        assert [(session["id"], session["agent"]) for session in listed] == [("help", "support"), ("shop", "sales")]
+        for session_id, agent in (("shop", "support"), ("new", "secret")):
+            refused = await http.post("/chat", json={"session_id": session_id, "query": "Hi.", "agent": agent})
+            assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+        usage = (await http.get("/usage")).json()
+        assert (usage["tokensPerDay"], list(usage["agents"])) == (None, ["sales"])
+        assert usage["agents"]["sales"]["tokensPerDay"]["used"] > 0

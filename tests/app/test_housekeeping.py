@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent
+from omniagent import Agent, Project
 from omniagent.app.housekeeping import Housekeeping
 from omniagent.errors import ModelUnavailable
 from omniagent.settings import Settings
@@ -18,7 +18,7 @@ async def test_a_model_server_that_fails_is_logged_and_counts_nothing(
         raise ModelUnavailable("down")
 
     providers = SimpleNamespace(get=lambda _: SimpleNamespace(shutdown_date=shutdown_date))
-    project = SimpleNamespace(agent=Agent("shop", ""))
+    project = Project(agent=Agent("shop", ""))
     application: Any = SimpleNamespace(providers=providers, project=project, settings=Settings())
     assert await Housekeeping(application).check_model_ends() == []
     assert [record.message for record in caplog.records] == ["model ends not checked"]

@@ -8,6 +8,7 @@ import pytest
 from local.aws import Aws
 from omniagent import Spending, SpendingCounter, Usage
 from omniagent.aws.budget_table import DynamoCounter
+from omniagent.budget.spending import agent_account
 from omniagent.errors import RegistryUnavailable, TooManyRequests
 from omniagent.persistence.mongo_counter import MongoCounter
 from omniagent.session.ids import new_id
@@ -91,14 +92,17 @@ async def test_concurrent_requests_are_admitted_up_to_the_limit(counter: Spendin
 
 
 async def test_a_deleted_user_keeps_only_todays_count(counter: SpendingCounter, user: str, clock: Clock) -> None:
-    await counter.add(user, Usage(60))
+    accounts = (user, agent_account(user, "sales"))
+    for account in accounts:
+        await counter.add(account, Usage(60))
     clock.pass_by(24 * 3600)
-    await counter.add(user, Usage(100))
+    for account in accounts:
+        await counter.add(account, Usage(100))
     for _ in range(2):
         await counter.forget(user)
-    assert (await counter.read(user)).tokens == 100
+    assert [(await counter.read(account)).tokens for account in accounts] == [100, 100]
     clock.pass_by(-24 * 3600)
-    assert (await counter.read(user)).tokens == 0
+    assert [(await counter.read(account)).tokens for account in accounts] == [0, 0]
 
 
 async def test_two_processes_share_the_count(aws: Aws, turns_table: str, table: DynamoCounter, user: str) -> None:

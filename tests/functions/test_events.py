@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import ROOT
+from omniagent.app.run_jobs import InvokedJob
 from omniagent.protocol import sse
 from tests.fixtures.calls import Json
 from tests.fixtures.product import running_product
@@ -102,13 +103,30 @@ def check_accepted(answer: Json) -> None:
 
 
 def check_usage(answer: Json) -> None:
-    assert body_of(answer) == {"requestsPerMinute": None, "tokensPerDay": None}
+    assert body_of(answer) == {"requestsPerMinute": None, "tokensPerDay": None, "agents": {}}
 
 
 def check_summary(answer: Json) -> None:
     summary = body_of(answer)
     # The last turn may be answered again.
     assert (summary["startTurnNumber"], summary["endTurnNumber"]) == (1, 4)
+
+
+def check_waiting(answer: Json) -> None:
+    assert '"type":"tool-approval-request"' in answer["body"]
+
+
+def check_approvals(answer: Json) -> None:
+    [approval] = body_of(answer)["approvals"]
+    assert (approval["tool"], approval["input"], approval["sessionId"]) == (
+        "refund",
+        {"order": 1001, "euros": 80},
+        "lisbon-refund-02",
+    )
+
+
+def check_background(answer: Json) -> None:
+    assert body_of(answer) | {"sessionId": SESSION, "messageId": "msg-packing-06"} == body_of(answer)
 
 
 def check_empty(answer: Json) -> None:
@@ -131,12 +149,19 @@ OVER_HTTP: Mapping[str, tuple[int, Callable[[Json], None]]] = {
     "sessions-rename": (200, check_session(name="Lisbon in November")),
     "sessions-messages": (200, check_messages),
     "sessions-feedback": (404, check_code("not_found")),
+    "sessions-feedback-delete": (404, check_code("not_found")),
     "sessions-delete-message": (204, check_empty),
     "sessions-cancel": (409, check_code("no_running_turn")),
     "sessions-name": (200, check_name),
     "sessions-usage": (200, check_usage),
     "sessions-summary-queue": (202, check_accepted),
     "sessions-summary-get": (200, check_summary),
+    "chat-approval": (200, check_waiting),
+    "sessions-approvals": (200, check_approvals),
+    "chat-decide": (404, check_code("unknown_request")),
+    "chat-replies": (404, check_code("unknown_request")),
+    "chat-replied": (404, check_code("unknown_request")),
+    "chat-background": (202, check_background),
     "sessions-not-found": (404, check_code("not_found")),
     "sessions-delete": (204, check_empty),
     "sessions-delete-user": (204, check_empty),
@@ -144,6 +169,17 @@ OVER_HTTP: Mapping[str, tuple[int, Callable[[Json], None]]] = {
 INVOKED: Mapping[str, Json] = {
     "run-turns": {"status": "listed", "turns": []},
     "run-stop": {"status": "nothing", "id": KEY},
+    "run-sweep": {"status": "swept", "sessions": 0, "events": 0},
+    "run-session": {"status": "ran"},
+    "run-webhook": {"status": "dropped", "event": "evt_2b1f0c0c5d1f4a7e9a3d6c8b0e5f7a91"},
+    "run-sqs-batch": {"batchItemFailures": []},
+    "run-schedule": {"status": "accepted"},
+    "run-schedule-sqs": {"batchItemFailures": []},
+    "summary-indexes": {"status": "indexed"},
+    "summary-retention": {"status": "retained", "deleted": 0},
+    "summary-model-ends": {"status": "checked", "ending": []},
+    "summary-erase": {"session_id": KEY.replace(SESSION, "lisbon-refund-02"), "status": "erased"},
+    "summary-erase-sqs": {"batchItemFailures": []},
     "summary-direct": {"session_id": KEY, "status": "summarized", "end_turn_number": 4},
     "summary-sqs-batch": {"batchItemFailures": []},
     "summary-poisoned": {"batchItemFailures": [{"itemIdentifier": "fccbfeb7-e568-5c1c-b740-c9678bff9534"}]},
@@ -167,3 +203,10 @@ def test_an_event_is_answered_as_the_readme_says(name: str, function: str, said:
 def test_every_event_is_part_of_the_story() -> None:
     assert sorted(name for name, _, _ in STORY) == sorted(path.stem for path in EVENTS.glob("*.json"))
     assert {name for name, _, _ in STORY} == OVER_HTTP.keys() | INVOKED.keys()
+
+
+def test_every_kind_of_run_job_has_an_event() -> None:
+    jobs = get_args(get_args(InvokedJob)[0])
+    kinds = {kind for job in jobs for kind in get_args(job.model_fields["kind"].annotation)}
+    events = [json.loads(path.read_text()) for path in EVENTS.glob("run-*.json")]
+    assert kinds == {event["kind"] for event in events if "kind" in event}

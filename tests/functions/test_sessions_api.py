@@ -87,6 +87,7 @@ async def test_a_session_is_made_once_read_renamed_and_deleted(client: httpx.Asy
     assert made.json() == {
         "id": "trip",
         "name": "Lisbon",
+        "agent": None,
         "latestTurnNumber": 0,
         "answering": False,
         "waiting": False,

@@ -60,6 +60,7 @@ class Answer:
 @dataclass
 class StubRunner:
     answer: Answer | None
+    session_id: str = "s1"
     refusal: Exception | None = None
     queries: list[Query] = field(default_factory=list)
     deadlines: list[float | None] = field(default_factory=list)
@@ -242,6 +243,9 @@ async def test_a_steering_message_is_sent_as_the_client_knows_it(
         ({"messages": [message("Old", "m0"), message("New")]}, Query("New", "m1")),
         ({"message": message("New")}, Query("New", "m1")),
         ({"query": "New", "message_id": "m1"}, Query("New", "m1")),
+        ({"query": "New", "agent": "sales"}, Query("New", agent="sales")),
+        ({"message": message("New"), "agent": "sales"}, Query("New", "m1", agent="sales")),
+        ({"messages": [message("New")], "agent": "sales"}, Query("New", "m1", agent="sales")),
         (
             {"messages": [message("Again?")], "trigger": "regenerate-message", "messageId": "a1"},
             Query("Again?", "m1", regenerate=True, replaces="a1"),

@@ -221,6 +221,23 @@ async def test_a_category_can_change_and_no_category_leaves_it(
         assert document["category"] == expected
 
 
+@pytest.mark.parametrize("method", ["save", "replace"])
+async def test_a_document_read_earlier_cannot_overwrite_a_turn(every: ConversationStore, method: str) -> None:
+    session = open_session(every)
+    await converse(session, [1])
+    document = await EverySession.get(session.key)
+    assert document is not None
+    await begin(session, 2)
+    document.plan = Plan.FREE
+    with pytest.raises(ContractError, match=r"await document\.set\(\{EverySession\.your_field: value\}\)"):
+        await getattr(document, method)()
+    await document.set({EverySession.plan: Plan.FREE})
+    await end(session, 2)
+    stored = await EverySession.get(session.key)
+    assert stored is not None
+    assert (stored.plan, stored.latest_turn_number) == (Plan.FREE, 2)
+
+
 # The hook
 
 

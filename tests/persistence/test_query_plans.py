@@ -26,7 +26,7 @@ from tests.persistence.turns import again, apply, converse, erase_user, reply, s
 Json = dict[str, Any]
 COLLECTIONS = ("users", "sessions", "messages", "summaries")
 TURNS = 12
-HEAD = {"version", "latest_turn_number", "turn", "queue", "name", "updated_at", "summary_basis", "erased_at"}
+HEAD = {"version", "latest_turn_number", "turn", "queue", "name", "agent", "updated_at", "summary_basis", "erased_at"}
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 SMALL = Settings(context_max_turns=2, webhook_url="https://example.org")
 

@@ -12,7 +12,6 @@ from pymongo.database import Database
 
 from omniagent.errors import StorageRejected
 from omniagent.messages import DataPart, Part, ReasoningPart, TextPart, ToolPart
-from omniagent.persistence.documents import Message
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
@@ -127,20 +126,6 @@ async def test_plain_text_stays_readable_in_the_database(store: ConversationStor
     assert text == {"type": "text", "text": "Grüße"}
     assert (json.loads(tool["input_json"]), tool["output"]) == ({"a": 1}, 3)
     assert isinstance(document["_id"], str)
-
-
-async def test_a_message_that_a_team_saves_itself_is_not_interpreted_either(
-    store: ConversationStore, database: Database[Json]
-) -> None:
-    answer = answer_of([DataPart(name="d", data={"$ref": "a", "$id": "b"})], {"x": {"$ref": "a", "$id": "b"}})
-    await stored(store, answer)
-    document = await Message.find_one({"client_message_id": answer.id})
-    assert document is not None
-    document.status = "cancelled"
-    await document.save()
-    read = await Message.find_one({"client_message_id": answer.id})
-    assert read is not None
-    assert (read.status, read.parts, read.metadata) == ("cancelled", answer.parts, answer.metadata)
 
 
 async def test_half_a_surrogate_pair_is_replaced_in_names_and_summaries(store: ConversationStore) -> None:

@@ -5,6 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
+from omniagent import Agent, InMemorySessionManager, Runner, tool
 from omniagent.ai.providers.llm_provider import (
     ModelFinish,
     ModelRequest,
@@ -15,7 +16,7 @@ from omniagent.ai.providers.llm_provider import (
 )
 from omniagent.ai.providers.model_calls import complete
 from omniagent.ai.providers.scripted import Answer, Gate, ScriptedModel, ToolCall
-from omniagent.errors import ConfigurationError, ModelStreamBroken, ModelUnavailable
+from omniagent.errors import ConfigurationError, ModelStreamBroken, ModelUnavailable, ToolFailed
 from omniagent.messages import ChatMessage, ToolPart, Usage
 from tests.providers.helpers import ask, collect, finish_of, only, streamed, text_of
 
@@ -116,3 +117,24 @@ async def test_summaries_and_names_take_nothing_from_the_script() -> None:
     assert (answer.text, answer.reason) == ("Hello.", "stop")
     assert [request.purpose for request in model.requests] == ["summary", "name", "answer"]
     assert finish_of(await streamed(ScriptedModel(""), ask("Hi."))).usage.output_tokens == 0
+
+
+@tool
+async def lookup() -> str:
+    """Look something up."""
+    raise LookupError("no such table")
+
+
+async def test_a_tool_that_crashes_fails_the_test_of_its_agent() -> None:
+    runner = Runner(
+        Agent("helper", "", [lookup]), InMemorySessionManager("ada"), provider=ScriptedModel(ToolCall("lookup"))
+    )
+    with pytest.raises(ToolFailed, match=r"lookup raised LookupError: no such table.*tools_may_crash=True") as failure:
+        await runner.run("Hello?")
+    assert isinstance(failure.value.__cause__, LookupError)
+
+
+async def test_a_crash_that_a_test_expects_is_read_by_the_model() -> None:
+    model = ScriptedModel(ToolCall("lookup"), "It failed.", tools_may_crash=True)
+    result = await Runner(Agent("helper", "", [lookup]), InMemorySessionManager("ada"), provider=model).run("Hello?")
+    assert (result.status, result.text, result.tool_errors) == ("complete", "It failed.", 1)

@@ -177,7 +177,8 @@ async def test_one_broken_argument_does_not_orphan_its_siblings() -> None:
         """Break."""
         raise KeyboardInterrupt if value < 0 else LookupError(value)
 
-    model = ScriptedModel([ToolCall("refund", {"order": "1"}), ToolCall("broken", {"value": 1})], "Done.")
+    calls = [ToolCall("refund", {"order": "1"}), ToolCall("broken", {"value": 1})]
+    model = ScriptedModel(calls, "Done.", tools_may_crash=True)
     result = await Sessions().runner(model, refund, broken).run("Go")
     states = [(part.name, part.done, part.error is None) for part in result.parts if isinstance(part, ToolPart)]
     assert states == [("refund", True, True), ("broken", True, False)]
@@ -348,7 +349,7 @@ async def test_an_answer_without_bound_is_cut_and_the_session_goes_on() -> None:
 async def test_a_huge_tool_argument_becomes_an_error_and_every_frame_fits_into_the_chunk_log() -> None:
     runs, refund = counting()
     model = ScriptedModel([ToolCall("refund", {"order": "x" * 900_000})], "Sorry.")
-    stream = Sessions().runner(model, refund).run_stream("Go")
+    stream = await Sessions().runner(model, refund).start("Go")
     frames = [frame + b"\n\n" for chunk in [piece async for piece in stream.sse()] for frame in chunk.split(b"\n\n")]
     assert max(map(len, frames)) < 300_000
     assert runs == []
@@ -359,7 +360,7 @@ async def test_a_huge_tool_argument_becomes_an_error_and_every_frame_fits_into_t
     "call", [ToolCall("x" * 900_000), ToolCall("refund", call_id="x" * 900_000)], ids=["name", "id"]
 )
 async def test_a_huge_tool_name_or_id_fails_the_answer_before_its_event(call: ToolCall) -> None:
-    stream = Sessions().runner(ScriptedModel(["One moment.", call])).run_stream("Go")
+    stream = await Sessions().runner(ScriptedModel(["One moment.", call])).start("Go")
     frames = [frame async for frame in stream.sse()]
     assert max(map(len, frames)) < 300_000
     result = await stream.result()

@@ -1,6 +1,8 @@
 """The library without a server: a project's runner, and what a session has kept."""
 
+import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -8,10 +10,13 @@ from omniagent import (
     Agent,
     Approver,
     Budget,
+    Callbacks,
     InMemorySessionManager,
     MongoSessionManager,
     Project,
+    RunContext,
     Runner,
+    RunResult,
     SessionManager,
     Settings,
     ToolRequest,
@@ -96,6 +101,8 @@ async def test_messages_sessions_and_open_requests_are_found_again(place: Place)
     assert await store.list_sessions(user, limit=1) == [newest]
     assert await store.list_sessions(user, before=newest) == [oldest]
     assert await store.list_sessions("nobody") == []
+    with pytest.raises(ConfigurationError, match=r"limit=0\): must be 1 or more"):
+        await store.list_sessions(user, limit=0)
 
     shop = Runner(agent, session_of("shop"), provider=model)
     [request] = await shop.requests()
@@ -129,9 +136,31 @@ async def test_a_provider_factory_that_fails_is_a_mistake_of_the_project() -> No
         await Runner(project, InMemorySessionManager("ada", store=InMemoryStore())).run("Hello?")
 
 
-def test_a_session_needs_a_user() -> None:
-    with pytest.raises(ConfigurationError, match="the user of a session is ''"):
-        InMemorySessionManager("")
+@pytest.mark.parametrize("user", ["", " ", None])
+def test_a_session_needs_a_user(user: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"the user of a session is {user!r}: pass a name"):
+        InMemorySessionManager(user)
+
+
+async def test_a_result_is_returned_after_on_finish_has_run() -> None:
+    finished: list[str] = []
+
+    async def on_finish(context: RunContext, result: RunResult) -> None:
+        await asyncio.sleep(0)
+        finished.append(result.text)
+
+    agent = Agent("shop", "", callbacks=Callbacks(on_finish=on_finish))
+    runner = Runner(agent, InMemorySessionManager("ada"), provider=ScriptedModel("One.", "Two."))
+    await runner.run("Hello?")
+    assert finished == ["One."]
+    await (await runner.start("And now?")).result()
+    assert finished == ["One.", "Two."]
+
+
+def test_a_response_body_needs_an_answer_that_has_started() -> None:
+    stream = Runner(Agent("shop", ""), InMemorySessionManager("ada"), provider=ScriptedModel()).run_stream("Hello?")
+    with pytest.raises(ConfigurationError, match=r"Write `stream = await runner\.start\(…\)`"):
+        stream.sse()
 
 
 @pytest.mark.parametrize(

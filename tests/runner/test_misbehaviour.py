@@ -153,7 +153,7 @@ async def test_an_output_that_cannot_be_rendered_fails_its_call_and_not_the_turn
         """Look something up."""
         return Silent()
 
-    model = ScriptedModel(ToolCall("lookup", {}), "It failed.")
+    model = ScriptedModel(ToolCall("lookup", {}), "It failed.", tools_may_crash=True)
     result = await Sessions().runner(model, lookup).run("Hello?")
     [part] = [part for part in result.parts if isinstance(part, ToolPart)]
     assert (result.status, part.error) == ("complete", "lookup failed. Try something else or tell the user.")
@@ -328,8 +328,8 @@ async def test_a_tool_fails_alone_whatever_it_raises(is_async: bool, error: type
         return "worked"
 
     failing = tool(name="fail")(fail_async if is_async else fail)
-    calls = [ToolCall("fail"), ToolCall("work")]
-    result = await Sessions().runner(ScriptedModel(calls, "Done."), failing, work).run("Go")
+    model = ScriptedModel([ToolCall("fail"), ToolCall("work")], "Done.", tools_may_crash=True)
+    result = await Sessions().runner(model, failing, work).run("Go")
     outputs = [part.output for part in result.parts if isinstance(part, ToolPart)]
     assert (result.status, outputs) == ("complete", [None, "worked"])
 

@@ -43,7 +43,9 @@ class Chaos:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.model = ScriptedModel(default=lambda _: [self._beat() for _ in range(self.random.randint(1, 6))])
+        self.model = ScriptedModel(
+            default=lambda _: [self._beat() for _ in range(self.random.randint(1, 6))], tools_may_crash=True
+        )
 
         @tool
         async def odd(n: int, context: RunContext) -> Any:

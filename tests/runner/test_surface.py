@@ -306,6 +306,14 @@ def test_a_hook_with_other_parameters_is_refused(name: str) -> None:
         TurnHooks(**{name: of_many})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["on_model_call", "on_refusal"])
+def test_a_hook_that_nobody_awaits_must_not_be_async(name: str) -> None:
+    async def awaited(*_: object) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=f"TurnHooks: {name} is not awaited: write `def`"):
+        TurnHooks(**{name: awaited})  # type: ignore[arg-type]
+
+
 def test_a_chain_takes_providers_and_no_names() -> None:
     with pytest.raises(ConfigurationError, match=r"FallbackProvider: each must be an LLMProvider, not 'gpt-6-sol'"):
         FallbackProvider([ScriptedModel(), "gpt-6-sol"])  # type: ignore[list-item]

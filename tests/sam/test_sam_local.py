@@ -3,7 +3,7 @@
 import json
 import re
 
-from local.template import ROOT
+from local.template import ROOT, Template
 from omniagent.settings import Settings
 from tests.sam.builds import Sam
 
@@ -16,10 +16,18 @@ def test_every_variable_of_the_file_reaches_the_functions(sam: Sam) -> None:
     environments = sam.local(given)["environments"]
     assert set(environments) == {"ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction"}
     for variables in environments.values():
-        assert {name: variables[name] for name in given["Parameters"]} == given["Parameters"]
+        assert given["Parameters"] | variables == variables | given["Parameters"]
         settings = Settings.from_env(variables)
         assert settings.mongodb_uri == given["Parameters"]["MONGODB_URI"]
         assert (settings.mongodb_secret_arn, settings.turns_table, settings.auth_mode) == ("", "", "iam")
+
+
+def test_no_variable_is_left_that_names_a_resource_instead_of_its_address(sam: Sam) -> None:
+    """SAM replaces `!Ref RunQueue` by `RunQueue`, and a function that has an address uses it in every turn."""
+    template = Template()
+    resources = {*template.queues, *template.tables}
+    for function, variables in sam.local(json.loads(EXAMPLE.read_text()))["environments"].items():
+        assert {name for name, value in variables.items() if value in resources} == set(), function
 
 
 def test_sam_finds_the_file_by_itself_and_git_does_not(sam: Sam) -> None:

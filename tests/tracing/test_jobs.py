@@ -9,6 +9,7 @@ from opentelemetry.trace import SpanKind
 from omniagent import Agent, Project
 from omniagent.app.application import Application
 from omniagent.app.queues import SummaryQueue
+from omniagent.app.run_jobs import RunJobs
 from omniagent.app.summary_jobs import SummaryJobs
 from omniagent.aws.sqs import SqsQueue
 from omniagent.errors import NotFound
@@ -49,7 +50,16 @@ async def test_a_job_continues_the_trace_of_the_turn_that_asked_for_it(recorded:
     assert (await jobs.invoke(await sent_message(), deadline=math.inf))["status"] == "not_found"
     assert recorded.parent("job") == "turn"
     assert recorded["job"].kind is SpanKind.CONSUMER
-    assert recorded.attributes("job")["session.id"] == "user:session"
+    attributes = recorded.attributes("job")
+    assert (attributes["user.id"], attributes["session.id"]) == ("user", "session"), "as in the turn's own trace"
+
+
+async def test_a_run_job_has_the_ids_of_its_session(recorded: Recorded) -> None:
+    jobs = RunJobs(EmptyApplication(Project(agent=Agent("helper", "Be helpful."))))
+    for job in ({"kind": "run", "session_id": "user:session"}, {"kind": "stop", "id": f"{'0' * 24}:session/message"}):
+        assert (await jobs.invoke(job, deadline=math.inf))["status"] == "not_found"
+    assert recorded.values("job", "session.id") == ["session", "session"]
+    assert recorded.values("job", "user.id") == ["user", "0" * 24]
 
 
 @pytest.mark.usefixtures("queue")

@@ -12,7 +12,7 @@ import pytest
 from awslambdaric.bootstrap import LambdaLoggerHandler, StandardLogSink  # type: ignore[import-untyped]
 from opentelemetry.sdk.trace import TracerProvider
 
-from omniagent.tracing import OmniAgentInstrumentor, bind_context, bind_user, current_trace_id, trace_operation
+from omniagent.tracing import OmniAgentInstrumentor, bind_context, bind_request, current_trace_id, trace_operation
 from omniagent.tracing.logs import THIRD_PARTY, bind_request_id, setup_logging
 
 logger = logging.getLogger("omniagent.test")
@@ -89,7 +89,7 @@ async def test_every_line_carries_the_user_the_session_and_the_turn_it_is_about(
 
     with bind_request_id("r-1"):
         logger.info("request received")
-        bind_user("u-1")
+        bind_request(user_id="u-1")
         await asyncio.create_task(turn())
         logger.info("request served")
     logger.info("idle")

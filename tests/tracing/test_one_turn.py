@@ -1,9 +1,11 @@
 """One turn is one trace: everything that is done for a request is below its span."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -173,3 +175,31 @@ async def test_a_turn_that_waits_and_goes_on_is_known_to_spans_and_callbacks(rec
     await runner.reply((await stream.result()).requests[0].approve()).ended()
     assert states(recorded)[:2] == [("session", "waiting", "running"), ("turn", "waiting", "running")]
     assert told == [False, "waiting", True, "complete"]
+
+
+VERBS: dict[str, Callable[[TurnOperator], Awaitable[object]]] = {
+    "run": lambda runner: runner.run_stream("And now?").ended(),
+    "resume": lambda runner: runner.resume(),
+    "stop": lambda runner: runner.stop(),
+    "history": lambda runner: runner.history(),
+    "requests": lambda runner: runner.requests(),
+    "name": lambda runner: runner.name(),
+    "summarize": lambda runner: runner.summarize(),
+    "take_up": lambda runner: runner.take_up(),
+    "erase": lambda runner: runner.erase(),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_verb_of_the_library_is_one_trace_with_its_session(
+    store: ConversationStore, recorded: Recorded, verb: str
+) -> None:
+    session = MongoSessionManager(store, f"user:{new_id()}", "s-1", settings=Settings(context_max_turns=1))
+    runner = TurnOperator(Agent("guide", "Be brief."), session, provider=ScriptedModel(default="Yes."))
+    for text in ("Hi.", "Really?"):
+        await runner.run_stream(text).ended()
+    recorded.forget()
+    await VERBS[verb](runner)
+    assert (len(recorded.trace_ids), recorded.parent(verb)) == (1, None)
+    for key, value in (("session.id", "s-1"), ("user.id", session.user_id)):
+        assert {found for name in recorded.names for found in recorded.values(name, key)} == {value}

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from omniagent.http.auth import Authenticator
+from omniagent.http.auth import Authenticator, Caller, find_caller
 from omniagent.http.problems import Boundary
 from omniagent.session.ids import user_id_of
 from omniagent.settings import Settings
@@ -155,3 +155,22 @@ async def test_a_failed_request_is_an_error_and_its_spans_are_still_flushed(
         await client.get("/things/broken")
     assert recorded["GET /things/{name}"].status.status_code is StatusCode.ERROR
     assert flushed == ["GET /things/{name}"]
+
+
+async def test_a_request_that_names_a_session_has_it_on_its_spans(recorded: Recorded) -> None:
+    async def read(request: Request) -> Response:
+        await find_caller(request)
+        with trace_operation("mongodb.find", kind=SpanKind.DB):
+            return PlainTextResponse("ok")
+
+    async def authenticate(_: Request) -> Caller:
+        return Caller("ada")
+
+    app = Starlette(routes=[Route("/sessions/{session_id}", read)])
+    app.state.authenticate = authenticate
+    transport = httpx.ASGITransport(Boundary(app))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        for session_id in ("demo", "not%20an%20id"):
+            await http.get(f"/sessions/{session_id}")
+    for name in ("GET /sessions/{session_id}", "mongodb.find"):
+        assert recorded.values(name, "session.id") == ["demo", None]

@@ -9,7 +9,7 @@ from opentelemetry.trace import StatusCode
 from omniagent.tracing import (
     SpanKind,
     bind_context,
-    bind_user,
+    bind_request,
     current_span,
     current_trace_id,
     session_state,
@@ -112,7 +112,7 @@ async def test_a_user_found_during_a_request_is_on_its_span_and_on_those_that_fo
     with trace_operation("request"):
         with trace_operation("before"):
             pass
-        bind_user("u1")
+        bind_request(user_id="u1")
         with trace_operation("after"):
             pass
     with trace_operation("next request"):

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from omniagent.persistence.mongo_registry import MongoTurnRegistry as MongoTurnRegistry
     from omniagent.persistence.mongo_session import MongoSessionManager as MongoSessionManager
     from omniagent.persistence.store import ConversationStore as ConversationStore
-    from omniagent.project import Project as Project
+    from omniagent.project import AgentRule as AgentRule, Project as Project
     from omniagent.protocol.events import (
         DataChunk as DataChunk,
         ReasoningDelta as ReasoningDelta,
@@ -98,7 +98,7 @@ else:  # a type checker would take any name for one of `__getattr__`
             "persistence.mongo_registry": "MongoTurnRegistry",
             "persistence.mongo_session": "MongoSessionManager",
             "persistence.store": "ConversationStore",
-            "project": "Project",
+            "project": "AgentRule Project",
             "protocol.events": (
                 "DataChunk ReasoningDelta StreamEvent TextDelta ToolApprovalRequest ToolInputAvailable "
                 "ToolOutputAvailable ToolOutputError"
@@ -115,4 +115,5 @@ else:  # a type checker would take any name for one of `__getattr__`
             "turns.hooks": "TurnHooks",
             "session.query": "Query",
         },
+        modules=("errors",),
     )

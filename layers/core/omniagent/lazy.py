@@ -1,21 +1,24 @@
 """Public modules whose names are imported on first use: a function pays only for what it needs."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
 
 def lazy_names(
-    module: str, homes: Mapping[str, str], *, extra: str = ""
+    module: str, homes: Mapping[str, str], modules: Collection[str] = (), *, extra: str = ""
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return a module's `__all__`, `__getattr__` and `__dir__`. `homes` maps modules of the package to their names.
 
-    `extra` is the extra of the wheel that has what the modules import.
+    The `modules` below it are attributes too, without an import of their own. `extra` is the extra of the wheel that
+    has what the modules import.
     """
     home_of = {name: f"omniagent.{home}" for home, names in homes.items() for name in names.split()}
 
     def load(name: str) -> Any:
+        if name in modules:
+            return import_module(f"{module}.{name}")
         if name not in home_of:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         try:
@@ -27,4 +30,4 @@ def lazy_names(
         setattr(sys.modules[module], name, value)
         return value
 
-    return sorted(home_of), load, lambda: sorted({*home_of, *vars(sys.modules[module])})
+    return sorted(home_of), load, lambda: sorted({*home_of, *modules, *vars(sys.modules[module])})

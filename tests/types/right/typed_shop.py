@@ -38,21 +38,25 @@ class Ticket(BaseModel):
 
 @tool
 async def first(context: RunContext[Shop], query: str) -> str:
+    """First."""
     return context.deps.name + query
 
 
 @tool
 async def later(query: str, limit: int, context: RunContext[Shop], page: int = 1) -> list[str]:
+    """Later."""
     return [f"{context.deps.name}: {query}"][:limit][page:]
 
 
 @tool(name="renamed", timeout_seconds=3, approval=True)
 def with_options(query: str, context: RunContext[Shop]) -> str:
+    """With options."""
     return context.deps.name + query
 
 
 @tool
 async def without_context(query: str) -> int:
+    """Without context."""
     return len(query)
 
 
@@ -62,11 +66,13 @@ def rule(context: RunContext[Shop], arguments: Any) -> str | None:
 
 @tool(approval=rule)
 async def approved(query: str) -> str:
+    """Approved."""
     return query
 
 
 @client_tool
 async def locate(accuracy: int) -> Ticket:
+    """Locate."""
     raise NotImplementedError(accuracy)
 
 
@@ -141,6 +147,7 @@ def approvers(approver: Approver, request: ToolRequest) -> bool | Awaitable[bool
 
 
 project = Project(agent=agent, approvers=approvers)
+several = Project(agents={"tickets": agent, "plain": Agent("b", "")}, choose_agent=lambda user, category, name: "plain")
 
 
 async def use() -> None:
@@ -151,6 +158,7 @@ async def use() -> None:
     if result.output:
         print(result.output.title.upper())
     assert_type(await Runner(project, InMemorySessionManager("ada")).run("Hi"), RunResult[Ticket])
+    assert_type((await Runner(several, InMemorySessionManager("ada")).run("Hi")).output, BaseModel | None)
     stream = runner.run_stream("Hi")
     assert_type(stream, AnswerStream[Ticket])
     assert_type((await stream.result()).output, Ticket | None)

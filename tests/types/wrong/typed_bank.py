@@ -38,21 +38,25 @@ class Letter(BaseModel):
 
 @tool
 async def first(context: RunContext[Shop], query: str) -> str:
+    """First."""
     return context.deps.rate + query  # error
 
 
 @tool
 async def later(query: str, context: RunContext[Shop]) -> str:
+    """Later."""
     return context.deps.name + query
 
 
 @tool
 async def without_context(query: str) -> int:
+    """Without context."""
     return len(query)
 
 
 @tool(approval=True)
 async def with_options(query: str, context: RunContext[Shop]) -> str:
+    """With options."""
     return context.deps.name + query
 
 
@@ -62,6 +66,7 @@ def rule(context: RunContext[Shop], arguments: Any) -> str:
 
 @tool(approval=rule)
 async def approved(query: str) -> str:
+    """Approved."""
     return query
 
 

@@ -17,9 +17,10 @@ from omniagent.ai.context import Callbacks, Deps, RunContext
 from omniagent.ai.providers.llm_provider import OutputFormat, Overrides, ToolSpec
 from omniagent.ai.schema import InvalidJson, Model, Output_co, strict_schema, validated
 from omniagent.ai.signatures import check_model, check_rule
-from omniagent.ai.tools import Tool, check_options
+from omniagent.ai.tools import Tool, check_described, check_options
 from omniagent.declared import check, check_fields
 from omniagent.errors import ConfigurationError, InvalidOutput
+from omniagent.settings import Budget
 
 
 @dataclass(slots=True)
@@ -152,6 +153,7 @@ class _Options(TypedDict, Generic[Deps], total=False):
     summary: Overrides
     naming: Overrides | None
     fallback: str
+    budget: Budget | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +181,8 @@ class Agent(Generic[Deps, Output_co]):
     """Shared by the tools as `context.deps`: a value, or a factory of a value or of a context manager."""
     fallback: str = "Sorry, I could not answer that. Please try again."
     """The answer that is streamed and stored when the model fails."""
+    budget: Budget | None = None
+    """What one user may spend on this agent, within the user's own budget."""
     fixed_instructions: str = field(init=False, repr=False, compare=False, default="")
     """The instructions that are text."""
     _shared: SharedDeps = field(init=False, repr=False, compare=False)
@@ -315,6 +319,7 @@ def _checked_tools(owner: str, tools: Any) -> tuple[Tool, ...]:
     checked = tuple(_checked_tool(owner, each) for each in tools)
     for each in checked:
         check_options(each)  # also what an instance has set itself
+        check_described(each)
         _ = each.spec  # made now, so that a schema that cannot be made is a mistake of the agent and not of a turn
     names = [each.name for each in checked]
     if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -34,6 +34,8 @@ class ToolReply:
     error: str | None = None
     request_id: str = ""
     """The request's id, if known. It suffices without the call's id."""
+    message_id: str = ""
+    """The waiting answer, if known. Empty: the session's latest."""
     is_echo: bool = False
     """The client only repeats a part of its message. Ignored if the call is settled."""
 
@@ -63,18 +65,21 @@ class ToolRequest:
     """The waiting answer."""
 
     def approve(self, reason: str | None = None) -> ToolReply:
-        return ToolReply(self.call_id, approved=True, reason=reason, request_id=self.id)
+        return self._replied(approved=True, reason=reason)
 
     def deny(self, reason: str | None = None) -> ToolReply:
-        return ToolReply(self.call_id, approved=False, reason=reason, request_id=self.id)
+        return self._replied(approved=False, reason=reason)
 
     def reply(self, output: Any) -> ToolReply:
         """Reply with a client tool's output."""
-        return ToolReply(self.call_id, output=output, request_id=self.id)
+        return self._replied(output=output)
 
     def fail(self, error: str) -> ToolReply:
         """Reply with a client tool's error."""
-        return ToolReply(self.call_id, error=error, request_id=self.id)
+        return self._replied(error=error)
+
+    def _replied(self, **reply: Any) -> ToolReply:
+        return ToolReply(self.call_id, request_id=self.id, message_id=self.message_id, **reply)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from omniagent.ai.signatures import read_signature
-from omniagent.ai.tools import Tool, check_options
+from omniagent.ai.tools import Tool, check_described, check_options
 from omniagent.errors import ConfigurationError, InvalidRequest
 from omniagent.team_code import team_code
 from omniagent.validation import problems_of
@@ -36,6 +36,7 @@ class ClientTool(Tool[object], described=False):
         if context_name is not None:
             raise ConfigurationError(f"client tool {name}: it runs in the client, where there is no RunContext")
         self._output = _output_type(function, name)
+        check_described(self)
 
     async def __call__(self, *_: Any) -> Any:
         raise RuntimeError(f"{self.name} runs in the client only")

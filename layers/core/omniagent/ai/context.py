@@ -18,6 +18,7 @@ from omniagent.declared import check, check_fields
 from omniagent.errors import ConfigurationError
 from omniagent.messages import DataPart
 from omniagent.protocol.plain_json import plain
+from omniagent.session.ids import session_key, user_id_of
 
 if TYPE_CHECKING:
     from omniagent.ai.result import RunResult
@@ -65,6 +66,11 @@ class RunContext(Generic[Deps_co]):
     sink: DataSink | None = field(default=None, compare=False, repr=False)
     loop: asyncio.AbstractEventLoop | None = field(default_factory=_running_loop, compare=False, repr=False)
     """Where the sink is called."""
+
+    @property
+    def session_key(self) -> str:
+        """The `_id` of the session's document in MongoDB."""
+        return session_key(user_id_of(self.user), self.session_id)
 
     def for_call(self, call_id: str) -> "RunContext[Deps_co]":
         """Return the copy for one tool call."""
@@ -132,6 +138,13 @@ def check_async(where: str, callback: Any, *parameters: str) -> None:
         _checked.add((code, parameters))
 
 
+def check_sync(where: str, callback: Any, *parameters: str) -> None:
+    """Refuse a callback that is async: nobody would await it."""
+    if inspect.iscoroutinefunction(callback):
+        raise ConfigurationError(f"{where} is not awaited: write `def`, without `async`")
+    check_takes(where, callback, *parameters)
+
+
 _checked: set[tuple[CodeType | None, tuple[str, ...]]] = set()
 
 
@@ -170,7 +183,7 @@ class Callbacks(Generic[Deps_contra]):
         "Callable[[RunContext[Deps_contra], RunResult[Any]], Awaitable[None]] | None",
         check(check_async, "context", "result"),
     ] = None
-    """Called with the stored `RunResult`."""
+    """Called with the stored `RunResult`. `Runner.run` and `AnswerStream.result` return after it."""
 
     def __post_init__(self) -> None:
         check_fields("Callbacks", self)

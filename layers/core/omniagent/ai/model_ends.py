@@ -22,10 +22,14 @@ class ModelEnd:
     days_left: int
 
 
-def models_of(agent: Agent, settings: Settings) -> list[str]:
-    """Return every model that the agent's sessions call: for answers, summaries and names."""
-    names = (agent.overrides.model, agent.summary.model, (agent.naming or agent.summary).model)
-    chains = (chain_of(name or agent.model or settings.model) for name in names)
+def models_of(agents: Iterable[Agent], settings: Settings) -> list[str]:
+    """Return every model that the agents' sessions call: for answers, summaries and names."""
+    names = (
+        (agent, overrides.model)
+        for agent in agents
+        for overrides in (agent.overrides, agent.summary, agent.naming or agent.summary)
+    )
+    chains = (chain_of(name or agent.model or settings.model) for agent, name in names)
     return list(dict.fromkeys(model for chain in chains for model in chain))
 
 

@@ -1,10 +1,11 @@
 """`TurnOperator`: a runner with the verbs that only a function, a server or an operator needs."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from omniagent.ai.result import AnswerStream
-from omniagent.ai.runner import Runner, TimeLeft, forever
-from omniagent.budget.spending import Spending
+from omniagent.ai.runner import Runner, TimeLeft, forever, traced
+from omniagent.budget.spending import Spending, agent_account
 from omniagent.session.query import Query
 from omniagent.settings import Budget, Busy
 from omniagent.turns.hooks import call_back
@@ -14,6 +15,7 @@ from omniagent.turns.state import is_over
 class TurnOperator(Runner):
     """Runs the turns of a session on behalf of others: accepted and dead ones, and deletions in pieces."""
 
+    @traced("accept")
     async def accept(self, query: str | Query, *, busy: Busy | None = None) -> str:
         """Store a message that is answered later, with `take_up`. It is durable, in line. Returns its id.
 
@@ -23,9 +25,10 @@ class TurnOperator(Runner):
         from omniagent.turns.engine.acceptance import accept  # needed only for background messages
 
         checked = self._checked(query, busy)
-        await accept(self._setup(), checked)
+        await accept(await self._setup(checked.agent), checked)
         return checked.message_id
 
+    @traced("take_up")
     async def take_up(self, *, deadline: float | None = None) -> AnswerStream | None:
         """Do what the session needs next: finish a turn whose process died, close expired requests, or answer the first
         message in line. None if there is nothing to do, or another process does it.
@@ -36,7 +39,7 @@ class TurnOperator(Runner):
         """
         from omniagent.turns.watch.takeover import take_up  # needed only for what others left behind
 
-        answer = await take_up(self._setup(), self._limit(deadline))
+        answer = await take_up(await self._setup(), self._limit(deadline))
         return None if answer is None else await self._ready(answer)
 
     async def has_work(self) -> bool:
@@ -55,17 +58,27 @@ class TurnOperator(Runner):
 
     async def count_request(self) -> None:
         """Count a request whose model calls are made elsewhere. Raises `BudgetExceeded`."""
+        await self._resolve()
         await self._meter().admit()
 
     async def spending(self) -> Spending | None:
         """Read what the user has spent today. None without a limit: nothing is counted then."""
         return await self._counter.read(self._session.user_id) if self._budget.is_limited else None
 
+    async def agent_spending(self) -> Mapping[str, tuple[Budget, Spending]]:
+        """Read the budgets of agents that have one of their own, and what the user has spent on each today."""
+        return {
+            name: (agent.budget, await self._counter.read(agent_account(self._session.user_id, name)))
+            for name, agent in self._agents.items()
+            if agent.budget is not None
+        }
+
     @property
     def budget(self) -> Budget:
         """The user's spending limits."""
         return self._budget
 
+    @traced("erase")
     async def erase_session(self, time_left: TimeLeft = forever, *, resume: bool = False) -> bool:
         """Delete the session with everything in it. A running turn is discarded. Raises `NotFound`.
 
@@ -74,6 +87,7 @@ class TurnOperator(Runner):
         """
         return await self._deletion(time_left).of_session(self._session, resume=resume)
 
+    @traced("erase")
     async def erase_user(self, time_left: TimeLeft = forever, *, resume: bool = False) -> bool:
         """Delete the session's user with all their sessions, in the same way. Idempotent."""
         return await self._deletion(time_left).of_user(self._session, resume=resume)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from omniagent.ai.schema import Output_co
-from omniagent.errors import OmniAgentError
+from omniagent.errors import ConfigurationError, OmniAgentError
 from omniagent.messages import FinishReason, Part, Status, StopReason, Usage
 from omniagent.protocol import sse
 from omniagent.protocol.events import ResetStep, StreamEvent
@@ -104,8 +104,9 @@ class AnswerStream(Generic[Output_co]):
 
     After a `ResetStep`, drop what the current step has shown: it is generated again.
 
-    The turn starts with the first of these, or with `await stream`; every refusal is raised there, before the first
-    event. A reader that stops reading does not stop the turn: `Runner.stop()` does.
+    The turn starts with `await stream`, `async for` or `result()`; every refusal is raised there, before the first
+    event. `sse()` needs a stream that has started, as `Runner.start` returns it. A reader that stops reading does not
+    stop the turn: `Runner.stop()` does.
     """
 
     def __init__(
@@ -124,22 +125,30 @@ class AnswerStream(Generic[Output_co]):
     def message_id(self) -> str:
         """The id of the answer's message. Known once the stream has started."""
         if self._source is None:
-            raise RuntimeError("the stream has not started: `await` it first")
+            raise _not_started("message_id")
         return self._source.message_id
 
     def __await__(self) -> Generator[Any, None, "AnswerStream[Output_co]"]:
-        return self._started().__await__()
+        yield from self._opened().__await__()
+        return self
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
         return self._events()
 
-    async def sse(self, *, resets: bool = False) -> AsyncIterator[bytes]:
-        """The stream as server-sent events: `data: {json}` per event, keep-alive comments, `data: [DONE]`.
+    def sse(self, *, resets: bool = False) -> AsyncIterator[bytes]:
+        """The started stream as server-sent events: `data: {json}` per event, keep-alive comments, `data: [DONE]`.
 
         A step that is generated again is withdrawn with `reset-step`, which only AI SDK 7 knows. Without `resets`, the
-        stream ends there, without `finish`, and its client resumes.
+        stream ends there, without `finish`, and its client resumes. As a response body it is read after the status line
+        is sent, too late for a refusal: a stream that has not started raises `ConfigurationError`.
         """
-        async for frames in (await self._opened()).frames():
+        if self._source is None:
+            raise _not_started("sse()")
+        return self._frames(self._source, resets)
+
+    @staticmethod
+    async def _frames(source: AnswerSource, resets: bool) -> AsyncIterator[bytes]:
+        async for frames in source.frames():
             if resets or _RESET not in frames:
                 yield frames
                 continue
@@ -148,7 +157,10 @@ class AnswerStream(Generic[Output_co]):
             return
 
     async def result(self) -> RunResult[Output_co]:
-        """Wait for the end and return what was stored. Cancelling the waiter does not cancel the turn."""
+        """Wait for the end and return what was stored, after `on_finish` if the turn runs here.
+
+        Cancelling the waiter does not cancel the turn.
+        """
         return self._typed(await (await self._opened()).result())
 
     async def ended(self) -> None:
@@ -160,12 +172,15 @@ class AnswerStream(Generic[Output_co]):
             for event in sse.decode_events(frames):
                 yield event
 
-    async def _started(self) -> "AnswerStream[Output_co]":
-        await self._opened()
-        return self
-
     async def _opened(self) -> AnswerSource:
         async with self._lock:
             if self._source is None:
                 self._source = await self._opening()
             return self._source
+
+
+def _not_started(needed_by: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"AnswerStream.{needed_by}: the answer has not started. Write `stream = await runner.start(…)`, which raises "
+        "every refusal before a response begins"
+    )

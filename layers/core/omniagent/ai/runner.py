@@ -7,11 +7,11 @@ async for event in runner.run_stream("Hello"):
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, Generic
+from functools import lru_cache, partial, wraps
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers import chain_of, without_vendor
@@ -22,9 +22,17 @@ from omniagent.ai.schema import Output_co
 from omniagent.ai.signatures import check_rule
 from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
-from omniagent.budget.spending import SpendingCounter
+from omniagent.budget.spending import SpendingCounter, agent_account
 from omniagent.declared import check, check_declared
-from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, TooManyTurns, TurnInProgress
+from omniagent.errors import (
+    ConfigurationError,
+    InvalidOutput,
+    InvalidRequest,
+    NotFound,
+    ToolFailed,
+    TooManyTurns,
+    TurnInProgress,
+)
 from omniagent.messages import Feedback
 from omniagent.project import Project
 from omniagent.session.ids import new_id
@@ -35,7 +43,7 @@ from omniagent.session.naming import name_session
 from omniagent.session.query import Query
 from omniagent.session.summaries import NoteCost, Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
-from omniagent.tracing import bind_context, record_feedback
+from omniagent.tracing import bind_context, record_feedback, trace_root
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.joining import joined
 from omniagent.turns.engine.submit import Submission
@@ -67,8 +75,28 @@ def forever() -> float:
     return math.inf
 
 
+Verb = TypeVar("Verb", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+
+def traced(name: str) -> Callable[[Verb], Verb]:
+    """Make a verb of a runner one trace with the session's ids, unless it is part of a request or a job."""
+
+    def decorate(verb: Verb) -> Verb:
+        @wraps(verb)
+        async def call(self: "Runner[Any]", *args: Any, **kwargs: Any) -> Any:
+            own = self._session
+            ids = bind_context(session_id=own.session_id, user_id=own.user_id, user_category=own.category)
+            with ids, trace_root(name):
+                return await verb(self, *args, **kwargs)
+
+        return call  # type: ignore[return-value]  # it has the verb's own signature
+
+    return decorate
+
+
 class Runner(Generic[Output_co]):
-    """Runs the turns of one session with an agent, or with a project's agent. Cheap to create: one per request.
+    """Runs the turns of one session with an agent, or with the session's agent of a project. Cheap to create: one per
+    request.
 
     A `Project` brings its providers, budgets, approvers and `on_erase`, and its settings for a session that was created
     without any. Without a `provider`, the agent's model is looked up in `providers`, by default those of the project
@@ -91,9 +119,8 @@ class Runner(Generic[Output_co]):
         approvers: Annotated["ApproverRule | None", check(check_rule, "approver", "request")] = None,
     ) -> None:
         check_declared("Runner", Runner.__init__, locals())
-        project = agent if isinstance(agent, Project) else None
-        if isinstance(agent, Project):
-            project, agent = agent, agent.agent
+        self._project = project = agent if isinstance(agent, Project) else None
+        if project is not None:
             session.use_settings(project.read_settings)
             budget = project.budgets.get(session.category or "") if budget is None else budget
             providers = providers or (None if provider else _project_pool(project, session.settings))
@@ -101,7 +128,10 @@ class Runner(Generic[Output_co]):
             if project.on_erase is not None and hooks.on_erase is None:
                 hooks = replace(hooks, on_erase=project.on_erase)
         self._provider_names = frozenset(project.providers if project else ())
-        self._agent = agent
+        self._agents: Mapping[str, Agent[Any, Any]] = _agents_of(agent)
+        self._agent: Agent[Any, Output_co] = next(iter(self._agents.values()))
+        """In a project with several, the default until `_resolve` has read the session's."""
+        self._agent_name: str | None = None
         self._session = session
         self._provider = provider
         self._providers = providers
@@ -135,8 +165,7 @@ class Runner(Generic[Output_co]):
         `busy` is the policy while the session answers another message: `reject`, `queue`, `steer` or `interrupt`
         (default: the setting). `deadline` is the `time.monotonic()` by which everything must be stored.
         """
-        message = _identified(query)
-        return self._stream_of(lambda: self._open(message, busy, deadline))
+        return self._stream_of(partial(self._open, _identified(query), busy, deadline))
 
     async def start(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
@@ -154,9 +183,9 @@ class Runner(Generic[Output_co]):
         """Reply to a waiting turn's requests and continue it. The stream is the rest of its answer.
 
         Replies to only some of a step's requests are stored, and the turn keeps waiting. A retry joins the continued
-        run or replays it. `message_id` is the waiting answer's (default: the latest). `approver` replies instead of the
-        session's user. A `RequestError` means that nothing has changed: `UnknownRequest`, `NotWaiting`,
-        `ReplyConflict`, `RequestExpired`, `InvalidRequest`, `Forbidden`.
+        run or replays it. `message_id` is the waiting answer's (default: that of the request, else the latest).
+        `approver` replies instead of the session's user. A `RequestError` means that nothing has changed:
+        `UnknownRequest`, `NotWaiting`, `ReplyConflict`, `RequestExpired`, `InvalidRequest`, `Forbidden`.
         """
 
         from omniagent.ai.approvals import ToolReply  # needed only for a waiting turn
@@ -164,17 +193,10 @@ class Runner(Generic[Output_co]):
         if not replies or not all(isinstance(reply, ToolReply) for reply in replies):
             raise ConfigurationError(f"Runner.reply takes replies such as request.approve(), not {replies!r:.100}")
 
-        async def opened() -> AnswerSource:
-            from omniagent.turns.engine.replying import Replies
+        answer_id = message_id or next((reply.message_id for reply in replies if reply.message_id), "")
+        return self._stream_of(partial(self._go_on, replies, answer_id, approver, deadline))
 
-            limit = self._limit(deadline)
-            given = Replies(
-                self._setup(), replies, limit, message_id=message_id or "", approver=approver, rule=self._approvers
-            )
-            return await given.open()
-
-        return self._stream_of(opened)
-
+    @traced("resume")
     async def resume(self, *, deadline: float | None = None) -> AnswerStream[Output_co] | None:
         """Follow the running turn from its first event. None if none runs. If its process died, it goes on here.
 
@@ -183,9 +205,13 @@ class Runner(Generic[Output_co]):
         A message in line that nobody answers is answered now. An answer that has just ended is streamed once more: a
         page that read the messages before it was stored would otherwise never show it.
         """
-        setup, limit = self._setup(), self._limit(deadline)
-        head = await self._session.head()
-        if head is not None and head.running is None and head.queue:
+        limit, head = self._limit(deadline), await self._session.head()
+        if head is None:
+            return None
+        if head.turn is None and not head.queue:
+            return await self._replayed(head)
+        setup = await self._setup()
+        if head.running is None and head.queue:
             from omniagent.turns.watch.takeover import take_up  # needed only for messages in line
 
             with suppress(TooManyTurns):  # it stays in line
@@ -196,6 +222,10 @@ class Runner(Generic[Output_co]):
             return None
         if (followed := await joined(setup, head, limit)) is not None:
             return await self._ready(followed)
+        return await self._replayed(head)
+
+    async def _replayed(self, head: SessionHead) -> AnswerStream[Output_co] | None:
+        """Return the latest answer as it is stored, if it has just ended."""
         if not head.ended_within(REPLAY_SECONDS):
             return None
         answer = await self._session.node(head.leaf.node)
@@ -203,6 +233,7 @@ class Runner(Generic[Output_co]):
             return None
         return await self._ready(ReplayedAnswer(self._session.session_id, answer))
 
+    @traced("stop")
     async def stop(self, message_id: str | None = None) -> bool:
         """Stop the running turn and every queued message. The text so far is kept. False if there is nothing to stop.
 
@@ -213,6 +244,7 @@ class Runner(Generic[Output_co]):
         """
         return await stop_session(self._session_setup(), message_id)
 
+    @traced("history")
     async def history(
         self, *, turns: int = 50, before: int | None = None, branch: str | None = None
     ) -> Sequence[SessionMessage]:
@@ -231,6 +263,7 @@ class Runner(Generic[Output_co]):
         children = await self._session.children(*{message.parent for message in messages})
         return [with_siblings(message, children.get(message.parent, ())) for message in messages]
 
+    @traced("switch")
     async def switch(self, node: str) -> None:
         """Make the path through a message the active one, down to the end of its newest branch.
 
@@ -252,6 +285,7 @@ class Runner(Generic[Output_co]):
             raise NotFound
         return found[-1]
 
+    @traced("requests")
     async def requests(self) -> "Sequence[ToolRequest]":
         """Read the open requests of the session's waiting turn, also after a restart. Empty if it does not wait."""
         from omniagent.ai.approvals import requests_of  # needed only for a waiting turn
@@ -266,6 +300,7 @@ class Runner(Generic[Output_co]):
             return []
         return requests_of(answer, user=session.user, category=session.category, session_id=session.session_id)
 
+    @traced("rate")
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
         """Store the user's feedback with the answer and in the turn's trace. None withdraws it.
 
@@ -273,12 +308,14 @@ class Runner(Generic[Output_co]):
         """
         answer = await self._session.rate(message_id, feedback)
         stored = feedback or Feedback()
-        with bind_context(session_id=self.session_id, user_id=self._session.user_id, turn=answer.turn_number):
+        with bind_context(turn=answer.turn_number):
             record_feedback(answer.id, stored.rating, stored.text, traceparent=answer.trace)
         return answer
 
+    @traced("name")
     async def name(self) -> str:
         """Have the model name the session. A name that the user sets meanwhile is kept. Raises `BudgetExceeded`."""
+        await self._resolve()
         return await self._name(is_request=True)
 
     async def _name(self, *, is_request: bool = False) -> str:
@@ -293,11 +330,14 @@ class Runner(Generic[Output_co]):
         await self._session.rename(name, was=state.head.name)
         return name
 
+    @traced("summarize")
     async def summarize(self, *, rebuild: bool = False, time_left: TimeLeft = forever) -> Summarized:
         """Update the summary, or rebuild it from the first turn. Raises `BudgetExceeded`."""
+        await self._resolve()
         pipeline = self._summaries(self._meter(), self._hooks.note_cost)
         return await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
 
+    @traced("erase")
     async def erase(self) -> None:
         """Delete the session with everything in it. A running turn is discarded. Raises `NotFound`."""
         await self._deletion(forever).of_session(self._session)
@@ -323,7 +363,12 @@ class Runner(Generic[Output_co]):
         return AnswerStream(self._session.session_id, opening, self._typed)
 
     def _typed(self, result: RunResult[Any]) -> RunResult[Output_co]:
-        """Add the output of a typed answer that did not run here. Its text may no longer fit a changed model."""
+        """Add the output of a typed answer that did not run here. Its text may no longer fit a changed model.
+
+        Raises the crash of a tool that fails a test, see `ScriptedModel`.
+        """
+        if isinstance(result.error, ToolFailed):
+            raise result.error
         if self._agent.output is None or result.output is not None or result.status != "complete":
             return result
         with suppress(InvalidOutput):
@@ -332,22 +377,41 @@ class Runner(Generic[Output_co]):
 
     def _limit(self, deadline: float | None) -> TimeLimit:
         goes_on = self._hooks.on_work is not None
-        return TimeLimit(deadline, most_seconds=self._settings.max_turn_seconds if goes_on else math.inf)
+        return TimeLimit(deadline, most_seconds=self._session.settings.max_turn_seconds if goes_on else math.inf)
 
-    @property
-    def _settings(self) -> Settings:
-        return self._session.settings
-
+    @traced("run")
     async def _open(self, query: str | Query, busy: Busy | None, deadline: float | None) -> AnswerSource:
-        return await Submission(self._setup(), self._checked(query, busy), self._limit(deadline)).open()
+        checked = self._checked(query, busy)
+        return await Submission(await self._setup(checked.agent), checked, self._limit(deadline)).open()
+
+    @traced("reply")
+    async def _go_on(
+        self, replies: "Sequence[ToolReply]", answer_id: str, approver: "Approver | None", deadline: float | None
+    ) -> AnswerSource:
+        from omniagent.turns.engine.replying import Replies
+
+        setup, limit, rule = await self._setup(), self._limit(deadline), self._approvers
+        return await Replies(setup, replies, limit, message_id=answer_id, approver=approver, rule=rule).open()
 
     def _checked(self, query: str | Query, busy: Busy | None) -> Query:
         message = Query(query) if isinstance(query, str) else query
         if not isinstance(message, Query) or not isinstance(message.text, str):
             raise ConfigurationError(f"the query is {query!r:.100}: write text, or Query(text, message_id=…)")
-        return (message if busy is None else replace(message, busy=busy)).checked(self._settings)
+        return (message if busy is None else replace(message, busy=busy)).checked(self._session.settings)
 
-    def _setup(self) -> TurnSetup:
+    async def _resolve(self, name: str | None = None) -> None:
+        """Find the session's agent. `name` is what a message asks for. See `Project.name_agent`."""
+        project, session = self._project, self._session
+        if project is not None and project.agents:
+            head = await session.head()
+            known = head.agent if head is not None else None
+            self._agent_name = await project.name_agent(session.user, session.category, name, known)
+            self._agent = project.agents[self._agent_name]
+        elif name is not None:
+            raise InvalidRequest("agent: there is only one agent. Leave `agent` out.")
+
+    async def _setup(self, name: str | None = None) -> TurnSetup:
+        await self._resolve(name)
         provider, overrides = self._model(self._agent.overrides)
         meter = self._meter()
         return TurnSetup(
@@ -358,7 +422,8 @@ class Runner(Generic[Output_co]):
             registry=self._registry,
             summaries=partial(self._summaries, meter),
             meter=meter,
-            name=self._name if self._settings.name_sessions else None,
+            agent_name=self._agent_name,
+            name=self._name if self._session.settings.name_sessions else None,
             hooks=self._hooks,
         )
 
@@ -366,8 +431,13 @@ class Runner(Generic[Output_co]):
         return SessionSetup(session=self._session, registry=self._registry, hooks=self._hooks)
 
     def _meter(self) -> Meter:
-        """Return the meter of one request."""
-        return Meter(self._counter, self._session.user_id, self._budget, self._hooks.on_refusal)
+        """Return the meter of one request: of the user, and of the user's spending on an agent with its own budget."""
+        user_id, agent, on_refusal = self._session.user_id, self._agent, self._hooks.on_refusal
+        meter = Meter(self._counter, user_id, self._budget, on_refusal)
+        if agent.budget is None:
+            return meter
+        account = agent_account(user_id, self._agent_name or agent.name)
+        return Meter(self._counter, account, agent.budget, on_refusal, within=meter)
 
     def _summaries(self, meter: Meter, note_cost: NoteCost) -> SummaryPipeline:
         provider, overrides = self._model(self._agent.summary)
@@ -379,8 +449,16 @@ class Runner(Generic[Output_co]):
         if self._provider is not None:
             first = chain_of(name)[0] if name else None
             return self._provider, replace(overrides, model=first and without_vendor(first, self._provider_names))
-        pool = self._providers or _default_pool(self._settings)
-        return pool.get(name or self._settings.model), replace(overrides, model=None)
+        pool = self._providers or _default_pool(self._session.settings)
+        return pool.get(name or self._session.settings.model), replace(overrides, model=None)
+
+
+def _agents_of(agent: Agent[Any, Any] | Project[Any]) -> Mapping[str, Agent[Any, Any]]:
+    """Return the agents by the names that their spending is counted under."""
+    if isinstance(agent, Project) and agent.agents:
+        return agent.agents
+    one = agent.all_agents[0] if isinstance(agent, Project) else agent
+    return {one.name: one}
 
 
 def _identified(query: str | Query) -> str | Query:

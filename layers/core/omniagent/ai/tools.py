@@ -162,6 +162,7 @@ class FunctionTool(Tool[Deps_contra], Generic[P, R, Deps_contra], described=Fals
         check_options(self)
         _check_approval(name, approval, "context", "arguments")
         self.Arguments, self._context_name = read_signature(function, name)
+        check_described(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -278,3 +279,9 @@ def check_options(tool: "Tool | type[Tool]") -> None:
         raise ConfigurationError(f"tool {name}: retry_safe must be True or False, not {tool.retry_safe!r:.100}")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise ConfigurationError(f"tool {name}: timeout_seconds must be a number more than 0, not {seconds!r}")
+
+
+def check_described(tool: Tool) -> None:
+    """Raise `ConfigurationError` for a tool of which the model would read only the name."""
+    if not tool.description.strip():
+        raise ConfigurationError(f"tool {tool.name} has no docstring: write what it does and when to use it")

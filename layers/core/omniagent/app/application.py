@@ -239,7 +239,8 @@ class Application:
         """End the running turns and store their answers, then close what they use."""
         async with self._opening:
             await self._close_store()
-        await self.project.agent.aclose()
+        for agent in self.project.all_agents:
+            await agent.aclose()
         await self.providers.aclose()
         await self.platform.aclose()
 
@@ -248,12 +249,14 @@ class Application:
         import omniagent.ai.operator  # noqa: F401 - imported to be loaded
 
         self.platform.load()
-        self.providers.get(self.project.agent.model or self.settings.model)
+        for agent in self.project.all_agents:
+            self.providers.get(agent.model or self.settings.model)
 
     @cached_property
     def _has_budgets(self) -> bool:
         """Whether any user has a budget. Then every runner needs the counter, also to delete a user's counts."""
-        return any(budget.is_limited for budget in (self.settings.budget, *self.project.budgets.values()))
+        of_agents = [agent.budget for agent in self.project.all_agents if agent.budget is not None]
+        return any(budget.is_limited for budget in (self.settings.budget, *self.project.budgets.values(), *of_agents))
 
     async def _turn_ended(self, key: str, result: "RunResult") -> None:
         self.platform.emit_turn(result)

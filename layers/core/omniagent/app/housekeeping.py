@@ -98,7 +98,7 @@ class Housekeeping:
         application = self._application
         try:
             ends = await announced_ends(
-                application.providers, models_of(application.project.agent, application.settings)
+                application.providers, models_of(application.project.all_agents, application.settings)
             )
         except OmniAgentError as exc:
             logger.warning("model ends not checked", extra={"cause": str(exc)})

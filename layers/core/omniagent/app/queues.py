@@ -1,10 +1,11 @@
 """The messages that one part of a deployment sends to another, and when failed ones are sent again."""
 
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, ClassVar, Final, Protocol
 
 from omniagent.errors import NoQueue, NoRunQueue
-from omniagent.tracing import current_traceparent
+from omniagent.tracing import bind_context, current_traceparent
 
 LONGEST_PAUSE_SECONDS: Final = 900
 """The longest pause before a job is tried again, which is also the longest delay of a message."""
@@ -101,3 +102,9 @@ class DeletionQueue(JobQueue):
 def retry_pause(tries: int) -> float:
     """Return the seconds until a job that has failed so often is tried again."""
     return min(FIRST_PAUSE_SECONDS * 2.0 ** min(tries, MAX_TRIES), LONGEST_PAUSE_SECONDS)
+
+
+def bind_key(key: str) -> AbstractContextManager[None]:
+    """Log and trace with the ids of the session of a key while the context lasts. An empty key binds nothing."""
+    user_id, _, session_id = key.partition(":")
+    return bind_context(session_id=session_id or None, user_id=user_id or None)

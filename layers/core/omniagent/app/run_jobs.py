@@ -13,15 +13,15 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from omniagent.app.application import Application
-from omniagent.app.queues import MAX_TRIES, retry_pause
+from omniagent.app.queues import MAX_TRIES, bind_key, retry_pause
 from omniagent.app.sweep import sessions_with_work
 from omniagent.app.webhook import TurnEvent
 from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, TooManyTurns, TurnInProgress
 from omniagent.persistence.live_turns import list_live_turns
-from omniagent.session.ids import ID_PATTERN
+from omniagent.session.ids import ID_PATTERN, session_key, user_id_of
 from omniagent.session.query import Query
 from omniagent.settings import Busy
-from omniagent.tracing import bind_context, trace_job
+from omniagent.tracing import trace_job
 
 if TYPE_CHECKING:
     from omniagent.ai.operator import TurnOperator
@@ -44,6 +44,11 @@ class RunJob(BaseModel):
     tries: int = Field(0, ge=0)
     """How often it has failed."""
     traceparent: str = Field("", max_length=128)
+
+    @property
+    def key(self) -> str:
+        """The key of the job's session. Empty: it has none."""
+        return ""
 
     async def send_again(self, application: Application, seconds: float, **changes: Any) -> None:
         """Queue this job again with a delay."""
@@ -71,13 +76,16 @@ class SessionJob(RunJob):
     kind: Literal["run"]
     session_id: str = Field(max_length=256)
 
+    @property
+    def key(self) -> str:
+        return self.session_id
+
     async def run(self, application: Application, deadline: float) -> dict[str, Any]:
-        with bind_context(session_id=self.session_id):
-            try:
-                runner = await application.runner_of_key(self.session_id)
-                return {"status": await self._take_up(application, runner, deadline)}
-            except NotFound:
-                return {"status": "not_found"}
+        try:
+            runner = await application.runner_of_key(self.session_id)
+            return {"status": await self._take_up(application, runner, deadline)}
+        except NotFound:
+            return {"status": "not_found"}
 
     async def _take_up(self, application: Application, runner: "TurnOperator", deadline: float) -> str:
         status = "nothing"
@@ -131,13 +139,25 @@ class ScheduledJob(RunJob):
     session_id: str | None = Field(None, pattern=ID_PATTERN)
     """Without an id, each run of the schedule has its own session."""
     busy: Busy = "queue"
+    agent: str | None = Field(None, pattern=ID_PATTERN)
+    """The agent of a new session, if the project has several."""
+
+    @property
+    def key(self) -> str:
+        return session_key(user_id_of(self.user), self._session)
+
+    @property
+    def _session(self) -> str:
+        return self.session_id or self._message_id
+
+    @property
+    def _message_id(self) -> str:
+        return f"{self.schedule}-{self.time.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
     async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - one write
         """Put the message in line. Its turn is a job of its own."""
-        due = self.time.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
-        session_id = self.session_id or f"{self.schedule}-{due}"
-        runner = await application.runner(self.user, session_id, category=self.category)
-        query = Query(self.query, f"{self.schedule}-{due}", busy=self.busy)
+        runner = await application.runner(self.user, self._session, category=self.category)
+        query = Query(self.query, self._message_id, busy=self.busy, agent=self.agent)
         try:
             await runner.accept(query)
         except NotRegenerable:
@@ -154,6 +174,10 @@ class WebhookJob(RunJob):
     kind: Literal["webhook"]
     session_id: str = Field(max_length=256)
     event: TurnEvent
+
+    @property
+    def key(self) -> str:
+        return self.session_id
 
     async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - a delivery has its own time limit
         is_delivered = await application.announcements.deliver(self.session_id, self.event, again=self.tries > 0)
@@ -180,14 +204,16 @@ class StopJob(RunJob):
     kind: Literal["stop"]
     id: str = Field(pattern=r"^[0-9a-f]{24}:[^/:]{1,128}(/[^/:]{1,128})?$")
 
+    @property
+    def key(self) -> str:
+        return self.id.partition("/")[0]
+
     async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - a few writes
-        key, _, message_id = self.id.partition("/")
-        with bind_context(session_id=key):
-            try:
-                runner = await application.runner_of_key(key)
-                is_stopped = await runner.stop(message_id or None)
-            except NotFound:
-                return {"status": "not_found", "id": self.id}
+        try:
+            runner = await application.runner_of_key(self.key)
+            is_stopped = await runner.stop(self.id.partition("/")[2] or None)
+        except NotFound:
+            return {"status": "not_found", "id": self.id}
         return {"status": "stopped" if is_stopped else "nothing", "id": self.id}
 
 
@@ -235,7 +261,7 @@ class RunJobs:
             await job.retry_later(self._application)
 
     async def _serve(self, job: InvokedJob, deadline: float) -> dict[str, Any]:
-        with trace_job("job", job.traceparent):
+        with bind_key(job.key), trace_job("job", job.traceparent):
             try:
                 result = await job.run(self._application, deadline)
             except OmniAgentError as exc:

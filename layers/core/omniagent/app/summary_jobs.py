@@ -10,9 +10,10 @@ from pydantic import AwareDatetime, BaseModel, Field, model_validator
 from omniagent.ai.runner import TimeLeft
 from omniagent.app.application import Application
 from omniagent.app.housekeeping import Housekeeping
+from omniagent.app.queues import bind_key
 from omniagent.errors import BudgetExceeded, Forbidden, NotFound, OmniAgentError
 from omniagent.session.ids import session_key, user_id_of
-from omniagent.tracing import bind_context, trace_job
+from omniagent.tracing import trace_job
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class SummaryJobs:
         def time_left() -> float:
             return deadline - time.monotonic()
 
-        with bind_context(session_id=job.key or None), trace_job("job", job.traceparent):
+        with bind_key(job.key), trace_job("job", job.traceparent):
             try:
                 if job.retention or job.model_ends or job.indexes:
                     return await self._maintain(job, time_left)

@@ -1,4 +1,4 @@
-"""What users spend, in the turn table: one item per user and day, `budget#<day>`.
+"""What users spend, in the turn table: one item per user and day, `budget#<day>`, and `budget#<day>#<agent>`.
 
 `tokens` and `estimated` count the day's tokens, `m<minute>` the requests of a minute. Each call is one read or one
 write of less than 1 KB.
@@ -69,7 +69,7 @@ class DynamoCounter(SpendingCounter):
         today = _key(user_id, self.nothing().day)
         keys = await self._table.keys_of(today["session_id"]["S"])
         for key in keys["Items"]:
-            if key != today:
+            if not key["item"]["S"].startswith(today["item"]["S"]):
                 await self._table.call("DeleteItem", Key=key)
 
     async def aclose(self) -> None:
@@ -78,7 +78,8 @@ class DynamoCounter(SpendingCounter):
 
 def _key(user_id: str, day: str) -> dict[str, Any]:
     """Not under the user's id, whose items are erased with the user: deleting an account must not refill its budget."""
-    return item_key(f"budget#{user_id}", f"budget#{day}")
+    user, *agent = user_id.split("#", 1)
+    return item_key(f"budget#{user}", "#".join(["budget", day, *agent]))
 
 
 def _end(now: Spending) -> dict[str, str]:

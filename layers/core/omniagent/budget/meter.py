@@ -14,6 +14,7 @@ from omniagent.team_code import team_code
 
 logger = logging.getLogger(__name__)
 
+AGENT_SPENT = "You have used up your tokens for this agent for today."
 COUNT_SECONDS = 1.0
 """How long a model call waits to be counted. Less than a stopped turn is given to end."""
 
@@ -22,6 +23,7 @@ class Meter:
     """Checks the budget before each model call and counts the call after it. Without a limit, it does nothing.
 
     Concurrent turns therefore exceed a budget by at most one call each: the one in flight when it was used up.
+    An agent's own budget is `within` that of the user.
     """
 
     def __init__(
@@ -30,7 +32,10 @@ class Meter:
         user_id: str,
         budget: Budget,
         on_refusal: Callable[[BudgetExceeded], None] | None = None,
+        *,
+        within: "Meter | None" = None,
     ) -> None:
+        self._within = within
         self._counter = counter
         self._user_id = user_id
         self._budget = budget
@@ -41,6 +46,8 @@ class Meter:
 
     async def admit(self) -> None:
         """Count the request, once, and check the day's tokens. Raises `BudgetExceeded`."""
+        if self._within is not None:
+            await self._within.admit()
         limit = self._budget.requests_per_minute
         if limit and not self._is_counted:
             try:
@@ -54,21 +61,27 @@ class Meter:
     def forget(self) -> None:
         """Ask the counter again before the next call: the message has been in line."""
         self._known = None
+        if self._within is not None:
+            self._within.forget()
 
     async def before_call(self) -> None:
         """Check the day's tokens, as the last reply has them. Raises `BudgetExceeded`."""
+        if self._within is not None:
+            await self._within.before_call()
         limit = self._budget.tokens_per_day
         if not limit:
             return
         if self._known is None or self._known.day != self._counter.nothing().day:
             self._known = await self._counter.read(self._user_id)
         if self._known.tokens >= limit:
-            refusal = self._known.exceeded()
+            refusal = self._known.exceeded("" if self._within is None else AGENT_SPENT)
             self._report(refusal)
             raise refusal
 
     async def count(self, usage: Usage) -> None:
         """Add the tokens of a call that ended, also by a failure or a stop. Never raises for the counter's failure."""
+        if self._within is not None:
+            await self._within.count(usage)
         if self._budget.tokens_per_day and usage.total_tokens:
             await asyncio.shield(self._add(usage))
 

@@ -42,14 +42,22 @@ class Spending:
         reset = self.next_minute
         return TooManyRequests(retry_after=(reset - self.at).total_seconds(), reset_at=reset)
 
-    def exceeded(self) -> BudgetExceeded:
+    def exceeded(self, detail: str = "") -> BudgetExceeded:
         """Return the refusal until the next day."""
         reset = self.next_day
-        return BudgetExceeded(retry_after=(reset - self.at).total_seconds(), reset_at=reset)
+        return BudgetExceeded(detail, retry_after=(reset - self.at).total_seconds(), reset_at=reset)
+
+
+def agent_account(user_id: str, agent: str) -> str:
+    """Return the id under which a counter counts what a user spends on one agent."""
+    return f"{user_id}#{agent}"
 
 
 class SpendingCounter(ABC):
-    """Counts what all users spend. Every method raises `RegistryUnavailable` if the store cannot be reached."""
+    """Counts what all users spend. Every method raises `RegistryUnavailable` if the store cannot be reached.
+
+    A user's spending on an agent with its own budget is counted too, under an id that begins with the user's and `#`.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -71,7 +79,7 @@ class SpendingCounter(ABC):
         """Read what the user has spent."""
 
     async def forget(self, user_id: str) -> None:  # noqa: B027 - a counter that keeps only today has nothing to delete
-        """Delete the user's counts except today's, which expires: deleting an account must not refill its budget."""
+        """Delete the user's counts except today's, which expire: deleting an account must not refill its budget."""
 
     async def aclose(self) -> None:  # noqa: B027 - a counter without connections has nothing to close
         """Close the counter's connections."""

@@ -22,9 +22,9 @@ from starlette.requests import Request
 from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated
 from omniagent.http.loopback import is_loopback, is_loopback_origin
 from omniagent.http.tokens import TokenVerifier
-from omniagent.session.ids import user_id_of
+from omniagent.session.ids import is_id, user_id_of
 from omniagent.settings import Settings
-from omniagent.tracing import bind_user
+from omniagent.tracing import bind_request
 
 Scope = Mapping[str, Any]
 
@@ -116,7 +116,7 @@ class Authenticator:
         Raises `Unauthenticated`, or `Forbidden` for a caller that may not act for others.
         """
         caller = await self._find(scope)
-        bind_user(user_id_of(caller.client_id))  # before the line that says so
+        bind_request(user_id=user_id_of(caller.client_id))  # before the line that says so
         if self._mode != "none":
             signer = {"signer": user_id_of(f"iam:{caller.claims['userArn']}")} if self._mode == "iam" else {}
             logger.info("caller authenticated", extra={"auth_mode": self._mode, **signer})
@@ -128,7 +128,9 @@ async def find_caller(request: Request) -> Caller:
     caller: Caller = await request.app.state.authenticate(request)
     if not isinstance(caller, Caller) or not caller.client_id:
         raise ConfigurationError(f"authenticate must return a Caller with the user's name, not {type(caller).__name__}")
-    bind_user(user_id_of(caller.client_id))
+    bind_request(user_id=user_id_of(caller.client_id))
+    if (session_id := request.path_params.get("session_id")) and is_id(session_id):
+        bind_request(session_id=session_id)
     return caller
 
 
@@ -161,7 +163,7 @@ async def _signer(trusted: TrustedPrincipals, scope: Scope) -> Caller:
 def _speaker(principal: str, is_trusted: bool, scope: Scope) -> Caller:
     """Return the user that the principal acts for: the one it names, or itself."""
     signer = f"iam:{principal}"
-    bind_user(user_id_of(signer))  # a refusal is logged with it
+    bind_request(user_id=user_id_of(signer))  # a refusal is logged with it
     sent = [header for header in (USER_HEADER, CATEGORY_HEADER) if _header(scope, header) is not None]
     if sent and not is_trusted:
         raise Forbidden(

@@ -21,6 +21,7 @@ from omniagent.http.problems import Boundary, raise_again
 from omniagent.protocol import sse
 from omniagent.protocol.ui_messages import sdk_version, ui_message
 from omniagent.session.ids import check_id
+from omniagent.tracing import bind_request
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import Approver
@@ -192,7 +193,9 @@ def _route(path: str, endpoint: object, method: str) -> Route:
 
 async def _runner(request: Request, caller: Caller, session_id: str | None) -> "TurnOperator":
     application: Application = request.app.state.application
-    return await application.runner(caller.client_id, session_id, category=caller.category)
+    runner = await application.runner(caller.client_id, session_id, category=caller.category)
+    bind_request(session_id=runner.session_id)
+    return runner
 
 
 def _flag(request: Request, name: str, *, default: bool) -> bool:

@@ -32,6 +32,12 @@ PARENT: Any = Field(
     description="The id of the message that the new one follows, if `messages` has only one. Null: it begins the "
     "conversation again. Left out: it follows the latest.",
 )
+AGENT: Any = Field(
+    None,
+    min_length=1,
+    max_length=128,
+    description="The agent of the session, if the deployment has several. The first message of a session chooses it.",
+)
 
 
 class UIPart(BaseModel):
@@ -71,6 +77,7 @@ class SdkBody(BaseModel):
     messageId: Id | None = None  # noqa: N815 - the client's name
     parentId: Id | None = PARENT  # noqa: N815
     busy: Busy | None = BUSY
+    agent: str | None = AGENT
 
 
 class MessageBody(BaseModel):
@@ -82,6 +89,7 @@ class MessageBody(BaseModel):
     message: UIMessage
     parentId: Id | None = PARENT  # noqa: N815 - the client's name
     busy: Busy | None = BUSY
+    agent: str | None = AGENT
 
 
 class PlainBody(BaseModel):
@@ -93,6 +101,7 @@ class PlainBody(BaseModel):
     query: str
     message_id: Id | None = None
     busy: Busy | None = BUSY
+    agent: str | None = AGENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +126,10 @@ def read_chat_request(body: Any) -> ChatRequest:
 
             return _replied(validated(RepliedBody, body))
         request = validated(MessageBody, body)
-        return ChatRequest(request.id, _submitted(request.message, request.busy, _parent(request)))
+        return ChatRequest(request.id, replace(_submitted(request.message), **_options(request)))
     if "query" in body:
         plain = validated(PlainBody, body)
-        query = Query(plain.query, plain.message_id or "", busy=plain.busy)
+        query = Query(plain.query, plain.message_id or "", busy=plain.busy, agent=plain.agent)
         return ChatRequest(session_id=plain.session_id, query=query)
     if "replies" in body:
         from omniagent.http.reply_bodies import RepliesBody, plain_replies
@@ -135,7 +144,7 @@ def _from_sdk(body: SdkBody) -> ChatRequest:
     is_users = _has_role(last, "user")
     if body.trigger == "regenerate-message":
         question = _regenerated(last) if is_users else Query()
-        query = replace(question, regenerate=True, replaces=body.messageId, busy=body.busy, parent=_parent(body))
+        query = replace(question, regenerate=True, replaces=body.messageId, **_options(body))
         return ChatRequest(session_id=body.id, query=query)
     if _has_role(last, "assistant"):
         from omniagent.http.reply_bodies import RepliedBody, RepliedMessage
@@ -144,7 +153,12 @@ def _from_sdk(body: SdkBody) -> ChatRequest:
         return _replied(RepliedBody(id=body.id, message=message, messageId=body.messageId))
     if not is_users:
         raise InvalidRequest("messages: the last message must have the role `user` or `assistant`.")
-    return ChatRequest(body.id, _submitted(validated(UIMessage, last), body.busy, _parent(body)))
+    return ChatRequest(body.id, replace(_submitted(validated(UIMessage, last)), **_options(body)))
+
+
+def _options(body: SdkBody | MessageBody) -> dict[str, Any]:
+    """Return what a body says about its message."""
+    return {"busy": body.busy, "parent": _parent(body), "agent": body.agent}
 
 
 def _parent(body: SdkBody | MessageBody) -> str | None:
@@ -182,11 +196,11 @@ def _regenerated(message: Any) -> Query:
         return Query()
 
 
-def _submitted(message: UIMessage, busy: Busy | None = None, parent: str | None = None) -> Query:
+def _submitted(message: UIMessage) -> Query:
     parts = [_part(part) for part in message.parts]
     text = "".join(part.text for part in parts if isinstance(part, TextPart))
     metadata = {name: value for name, value in (message.metadata or {}).items() if name not in TREE_METADATA}
-    return Query(text, message.id or "", busy=busy, parent=parent, parts=parts, metadata=metadata)
+    return Query(text, message.id or "", parts=parts, metadata=metadata)
 
 
 def _part(part: UIPart) -> UserPart:

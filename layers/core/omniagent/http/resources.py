@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
@@ -49,6 +49,7 @@ class NewSession(BaseModel):
 
     id: str | None = Field(None, pattern=ID_PATTERN)
     name: Name | None = None
+    agent: str | None = Field(None, pattern=ID_PATTERN, description="The agent, if the deployment has several.")
 
 
 class NewName(BaseModel):
@@ -94,6 +95,7 @@ class SessionResource(_Resource):
 
     id: str
     name: str | None
+    agent: str | None = Field(description="The agent that answers. Null if the deployment has only one.")
     latest_turn_number: int
     answering: bool = Field(description="A turn is running.")
     waiting: bool = Field(description="The latest turn waits for an approval or a client tool.")
@@ -108,6 +110,7 @@ class SessionResource(_Resource):
         return cls(
             id=public_session_id(session.id),
             name=session.name,
+            agent=session.agent,
             latest_turn_number=session.latest_turn_number,
             answering=_state(session) == "running",
             waiting=_state(session) == "waiting",
@@ -267,14 +270,14 @@ class TokenUsage(_Resource):
     resets_at: datetime
 
 
-class UsageResource(_Resource):
-    """The caller's limits and usage. Null where there is no limit."""
+class LimitUsage(_Resource):
+    """The limits of a budget, and what the caller has used. Null where there is no limit."""
 
     requests_per_minute: RequestUsage | None
     tokens_per_day: TokenUsage | None
 
     @classmethod
-    def of(cls, budget: Budget, spending: "Spending | None") -> "UsageResource":
+    def of(cls, budget: Budget, spending: "Spending | None") -> Self:
         requests = tokens = None
         if spending is not None and budget.requests_per_minute:
             requests = RequestUsage(
@@ -288,6 +291,12 @@ class UsageResource(_Resource):
                 resets_at=spending.next_day,
             )
         return cls(requests_per_minute=requests, tokens_per_day=tokens)
+
+
+class UsageResource(LimitUsage):
+    """The caller's limits and usage."""
+
+    agents: dict[str, LimitUsage] = Field(default_factory=dict, description="Of agents with a budget of their own.")
 
 
 class Accepted(_Resource):

@@ -25,6 +25,7 @@ from omniagent.http.resources import (
     ApprovalList,
     ApprovalResource,
     FeedbackResource,
+    LimitUsage,
     MessageList,
     MessageTree,
     NewBranch,
@@ -88,7 +89,8 @@ async def create_session(
     body = await read_model(request, NewSession, default={})
     await application.count_request(caller.client_id, caller.category)
     session = await application.session(caller.client_id, body.id, category=caller.category)
-    created, is_new = await (await application.catalog()).create(session, body.name)
+    agent = await application.project.name_agent(caller.client_id, caller.category, body.agent) if body.agent else None
+    created, is_new = await (await application.catalog()).create(session, body.name, agent)
     response.status_code = 201 if is_new else 200
     return SessionResource.of(created)
 
@@ -367,7 +369,9 @@ async def list_approvals(
 async def get_usage(caller: CurrentCaller, application: ProcessApplication) -> UsageResource:
     """Read the caller's limits and usage. Without a limit, nothing is counted."""
     runner = await application.runner(caller.client_id, None, category=caller.category)
-    return UsageResource.of(runner.budget, await runner.spending())
+    usage = UsageResource.of(runner.budget, await runner.spending())
+    agents = {name: LimitUsage.of(*spent) for name, spent in (await runner.agent_spending()).items()}
+    return usage.model_copy(update={"agents": agents})
 
 
 @router.delete(

@@ -71,14 +71,18 @@ class Catalog(Erasure):
         self.models = store.models
 
     @trace_method(kind=SpanKind.DB, name="mongodb.create_session", attributes=_SESSIONS)
-    async def create(self, session: MongoSessionManager, name: str | None = None) -> tuple[Session, bool]:
+    async def create(
+        self, session: MongoSessionManager, name: str | None = None, agent: str | None = None
+    ) -> tuple[Session, bool]:
         """Create a session, or return the existing one with this key. The bool says whether it is new.
 
         Raises `SessionErased` while a session with this id is being deleted.
         """
         if found := await self._find(session.key):
             return found, False
-        document = self.models.session(id=session.key, user_id=session.user_id, name=name, category=session.category)
+        document = self.models.session(
+            id=session.key, user_id=session.user_id, name=name, agent=agent, category=session.category
+        )
         is_new = await session.writes.create(document)
         return (document if is_new else await self.get(session.key)), is_new
 

@@ -6,12 +6,13 @@ at the time of use, never an ObjectId: processes restored from one snapshot woul
 """
 
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn
 
 from beanie import Document
 from pydantic import Field
 from pymongo import ASCENDING, DESCENDING, IndexModel
 
+from omniagent.errors import ContractError
 from omniagent.messages import Feedback, Role, Status
 from omniagent.persistence.stored_values import ENCODERS, StoredDict, StoredParts, now
 from omniagent.session.ids import first_version, new_id
@@ -27,7 +28,27 @@ UNANNOUNCED: Final[dict[str, Any]] = {"announced": ""}
 ANY_TURN_NUMBER: Final[dict[str, Any]] = {"latest_turn_number": {"$gte": 0}}
 
 
-class User(Document):
+class WrittenInParts:
+    """A document that the runtime changes field by field: a copy that was read earlier must not overwrite it."""
+
+    async def save(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: it would write an older state of the runtime's fields, and lose a turn."""
+        raise _overwrites(self, "save")
+
+    async def replace(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused, as `save`."""
+        raise _overwrites(self, "replace")
+
+
+def _overwrites(document: object, method: str) -> ContractError:
+    name = type(document).__name__
+    return ContractError(
+        f"{name}.{method}() would overwrite what the runtime has stored since the document was read. "
+        f"Set only fields of your own: await document.set({{{name}.your_field: value}})"
+    )
+
+
+class User(WrittenInParts, Document):
     """A caller. `_id` is derived from `client_id`, so it is known before anything is read."""
 
     id: str  # type: ignore[assignment]  # Beanie lets a document choose its own id type
@@ -40,7 +61,7 @@ class User(Document):
         indexes: ClassVar = [IndexModel([("client_id", ASCENDING)], unique=True)]
 
 
-class Session(Document):
+class Session(WrittenInParts, Document):
     """A conversation. Its live state, `turn` and `queue`, is what is not history yet. See `turns.state`.
 
     `api_fields` of a team's class names the fields of its own that the API shows.
@@ -53,6 +74,8 @@ class Session(Document):
     category: str | None = None
     """The user's category when the last turn began."""
     name: str | None = None
+    agent: str | None = None
+    """The name of its agent in `Project(agents=…)`. None in a project with one agent."""
     version: int = Field(default_factory=first_version)
     """Raised by every change of the live state, which is a compare-and-set of it."""
     change: str | None = None
@@ -101,7 +124,7 @@ class Session(Document):
         ]
 
 
-class Message(Document):
+class Message(WrittenInParts, Document):
     """One message of the history, a tree: see `session.tree`. Its `_id` is its node.
 
     `client_message_id` is the id the client knows it by: its own, or the turn's for an answer, which is also its node.
@@ -171,7 +194,7 @@ class Message(Document):
 _OF_BRANCH: Final = [("session_id", ASCENDING), ("draft", ASCENDING), ("branch", ASCENDING)]
 
 
-class Summary(Document):
+class Summary(WrittenInParts, Document):
     """A summary of the turns `start_turn_number` to `end_turn_number` of a path, and all earlier ones.
 
     It serves every path that contains its end: that turn's answer in `branch`. Both ends are unique in a branch: two

@@ -27,6 +27,7 @@ def head_of(models: DocumentModels, found: Mapping[str, Any]) -> SessionHead:
         turn=_turn_of(models, found["turn"]) if found.get("turn") else None,
         queue=_queue_of(found.get("queue") or ()),
         name=found.get("name"),
+        agent=found.get("agent"),
         changed_at=found.get("updated_at"),
         is_erased=found.get("erased_at") is not None,
         summary_basis=found.get("summary_basis") or "",
@@ -84,6 +85,7 @@ def fields_of(change: Change, message: Message | None) -> dict[str, Any]:
         "is_busy": after.running is not None or bool(after.queue),
         "due": change.due,
         "change": change.id,
+        "agent": after.agent,
     }
     if after.changed_at != before.changed_at:
         stored["updated_at"] = after.changed_at

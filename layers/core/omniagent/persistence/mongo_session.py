@@ -127,7 +127,7 @@ class SummaryWrites:
 
 
 _HEAD = dict.fromkeys(
-    ("version", "leaf", "branches", "turn", "queue", "name", "updated_at", "summary_basis", "erased_at"), 1
+    ("version", "leaf", "branches", "turn", "queue", "name", "agent", "updated_at", "summary_basis", "erased_at"), 1
 )
 _SESSIONS = {"db.collection.name": "sessions"}
 _MESSAGES = {"db.collection.name": "messages"}

@@ -36,7 +36,7 @@ from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Collection, Erasure
 from omniagent.persistence.indexes import ensure_indexes
 from omniagent.persistence.orphans import APP_NAME, end_orphans
-from omniagent.session.addresses import SessionAddress, SessionInfo
+from omniagent.session.addresses import SessionAddress, SessionInfo, checked_limit
 from omniagent.session.ids import public_session_id, user_id_of
 from omniagent.session.live import SessionMessage
 from omniagent.session.manager import OpenTurns, SessionManager
@@ -220,10 +220,10 @@ class ConversationStore:
         query: dict[str, Any] = {"user_id": user_id, "erased_at": None}
         if before is not None:
             query |= SessionCursor(before.updated_at, before.session_id).older(user_id)
-        shown = {"name": 1, "updated_at": 1, "latest_turn_number": 1, "turn.state": 1, "turn.until": 1}
+        shown = {"name": 1, "agent": 1, "updated_at": 1, "latest_turn_number": 1, "turn.state": 1, "turn.until": 1}
         order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
         with translated():
-            found = await self.sessions.find(query, shown).sort(order).limit(limit).to_list()
+            found = await self.sessions.find(query, shown).sort(order).limit(checked_limit(limit)).to_list()
         return [
             SessionInfo(
                 public_session_id(each["_id"]),
@@ -231,6 +231,7 @@ class ConversationStore:
                 each["updated_at"],
                 each["latest_turn_number"],
                 each["turn"]["until"] if each.get("turn") else None,
+                each.get("agent"),
             )
             for each in found
         ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from omniagent.errors import ConfigurationError
 from omniagent.session.ids import session_key, user_id_of
 
 
@@ -32,6 +33,15 @@ class SessionInfo:
     latest_turn_number: int
     waiting_until: datetime | None = None
     """When its open requests expire. None: it waits for nobody. `Runner.requests` reads them."""
+    agent: str | None = None
+    """The name of its agent. None in a project with one agent."""
+
+
+def checked_limit(limit: int) -> int:
+    """Return the limit of a list. MongoDB would take 0 for no limit."""
+    if limit < 1:
+        raise ConfigurationError(f"list_sessions(limit={limit!r:.100}): must be 1 or more")
+    return limit
 
 
 class SessionDirectory(Protocol):

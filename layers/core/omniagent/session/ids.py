@@ -4,7 +4,7 @@ import hashlib
 import re
 import uuid
 
-from omniagent.errors import InvalidRequest
+from omniagent.errors import ConfigurationError, InvalidRequest
 
 ID_PATTERN = r"^[A-Za-z0-9_~-][A-Za-z0-9_.~-]{0,127}$"
 """No leading dot: clients resolve `/sessions/..` before they send it, and could not reach that session again."""
@@ -20,10 +20,6 @@ def first_version() -> int:
     return uuid.uuid4().int >> 80
 
 
-def is_id(value: str) -> bool:
-    return _ID.fullmatch(value) is not None
-
-
 def check_id(value: str, what: str) -> str:
     """Return the id. Raises `InvalidRequest` if it is not a plain token."""
     if not isinstance(value, str) or not is_id(value):
@@ -31,7 +27,14 @@ def check_id(value: str, what: str) -> str:
     return value
 
 
+def is_id(value: str) -> bool:
+    """Whether the text is a plain token."""
+    return _ID.fullmatch(value) is not None
+
+
 def user_id_of(client_id: str) -> str:
+    if not isinstance(client_id, str) or not client_id.strip():
+        raise ConfigurationError(f"the user of a session is {client_id!r:.100}: pass a name, as text")
     return hashlib.blake2b(client_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 

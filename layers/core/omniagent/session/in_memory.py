@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, SessionErased, StorageRejected
 from omniagent.messages import Feedback, close_open_calls
-from omniagent.session.addresses import SessionAddress, SessionInfo
+from omniagent.session.addresses import SessionAddress, SessionInfo, checked_limit
 from omniagent.session.ids import public_session_id, session_key
 from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER, OpenTurns, SessionManager
@@ -65,12 +65,13 @@ class InMemoryStore:
                 each.head.changed_at or each.created_at,
                 each.head.latest_turn_number,
                 each.head.waiting.until if each.head.waiting is not None else None,
+                each.head.agent,
             )
             for key, each in self.sessions.items()
             if each.user == user and not each.head.is_erased
         ]
         found.sort(key=_used, reverse=True)
-        return [info for info in found if before is None or _used(info) < _used(before)][:limit]
+        return [info for info in found if before is None or _used(info) < _used(before)][: checked_limit(limit)]
 
     async def due(self, now: datetime, limit: int) -> Sequence[SessionAddress]:
         """See `SessionDirectory.due`."""

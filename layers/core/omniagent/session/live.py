@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, Literal
 
+from omniagent.errors import InvalidRequest
 from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, ToolPart, Usage, steering_of
 from omniagent.session.ids import new_id
 from omniagent.session.query import Query, UserPart
@@ -236,6 +237,8 @@ class SessionHead:
     turn: LiveTurn | None = None
     queue: tuple[QueuedMessage, ...] = ()
     name: str | None = None
+    agent: str | None = None
+    """The name of its agent in `Project(agents=…)`, chosen by its first message."""
     changed_at: datetime | None = field(default=None, compare=False)
     """When the last turn began or ended."""
     is_erased: bool = False
@@ -267,6 +270,11 @@ class SessionHead:
         turn = self.turn
         asked = (turn.message,) if turn is not None and turn.message is not None else ()
         return (*asked, *(turn.joined if turn is not None else ()), *self.queue)
+
+    def check_agent(self, name: str | None) -> None:
+        """Refuse a request that names another agent than the session's."""
+        if name is not None and self.agent not in (None, name):
+            raise InvalidRequest("agent: this session has another agent. Leave `agent` out, or start a new session.")
 
     def ended_within(self, seconds: float) -> bool:
         """Whether the last turn ended less than `seconds` ago and none has begun since."""

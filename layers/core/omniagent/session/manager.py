@@ -74,8 +74,6 @@ class SessionManager(SummaryStore):
     def __init__(
         self, user: str, session_id: str | None = None, *, settings: Settings | None = None, category: str | None = None
     ) -> None:
-        if not isinstance(user, str) or not user:
-            raise ConfigurationError(f"the user of a session is {user!r:.100}: pass a name, as text")
         if not isinstance(category, str | None):
             raise ConfigurationError(f"the category of a user is {category!r:.100}: pass a name, as text, or None")
         if not isinstance(settings, Settings | None):

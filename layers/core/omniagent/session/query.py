@@ -35,6 +35,8 @@ class Query:
     """The message as it was sent, if it is more than one text."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The client's own. It is stored and returned."""
+    agent: str | None = None
+    """The session's agent, in a project with several: its first message chooses. None: as the project decides."""
 
     @property
     def content(self) -> Sequence[UserPart]:

@@ -7,7 +7,7 @@ tracing is on. Until then every call returns at once.
 """
 
 from .attributes import SpanKind
-from .binding import bind_context, bind_user
+from .binding import bind_context, bind_request
 from .export import configure_tracing
 from .feedback import record_feedback
 from .instrumentor import OmniAgentInstrumentor, flush_traces
@@ -21,6 +21,7 @@ from .spans import (
     trace_job,
     trace_operation,
     trace_request,
+    trace_root,
     track_state_change,
 )
 from .states import session_state, turn_ended, turn_state
@@ -30,7 +31,7 @@ __all__ = [
     "Span",
     "SpanKind",
     "bind_context",
-    "bind_user",
+    "bind_request",
     "configure_tracing",
     "current_span",
     "current_trace_id",
@@ -44,6 +45,7 @@ __all__ = [
     "trace_method",
     "trace_operation",
     "trace_request",
+    "trace_root",
     "track_state_change",
     "turn_ended",
     "turn_state",

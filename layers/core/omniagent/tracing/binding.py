@@ -49,13 +49,14 @@ def bind_context(
         yield
 
 
-def bind_user(user_id: str) -> None:
-    """Put the user's hash on every later span and log line of this request, and on its current span.
+def bind_request(*, user_id: str | None = None, session_id: str | None = None) -> None:
+    """Put the user's hash, or the session, on every later span and log line of this request, and on its current span.
 
-    Called when a request has been authenticated. Unlike `bind_context` it is not a block: it ends with the binding of
-    the request id.
+    Called when a request has been authenticated, and when its session is known. Unlike `bind_context` it is not a
+    block: it ends with the binding of the request id.
     """
-    attributes = {USER_ID: user_id}
+    values = {USER_ID: user_id, SESSION_ID: session_id}
+    attributes = {name: value for name, value in values.items() if value is not None}
     _bound.set({**_bound.get(), **_log_fields(attributes)})
     recorder = spans.active_recorder()
     if recorder is not None:

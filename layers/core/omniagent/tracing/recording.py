@@ -103,7 +103,7 @@ class RecordedSpan(Span):
         if exc is not None:
             self.error(exc)
         # No detach by token: a generator may be closed in another task, where the token is invalid.
-        # No comparison with `_inside`: `bind_user` may have replaced the context.
+        # No comparison with `_inside`: `bind_request` may have replaced the context.
         if self._outside is not None and trace.get_current_span() is self._span:
             otel_context.attach(self._outside)
         self._span.end()

@@ -119,6 +119,13 @@ def trace_operation(
     return _recorder.start(name, SpanKind(kind), attributes)
 
 
+def trace_root(name: str) -> Span:
+    """Open a span around a block that is not part of a request, a job or another span: its spans are one trace."""
+    if _recorder is None or _recorder.trace_id() is not None:
+        return NO_SPAN
+    return _recorder.start(name, SpanKind.CHAIN, None)
+
+
 def trace_request(name: str, headers: Mapping[str, str]) -> Span:
     """Open the span of one HTTP request, the root of all spans of the request.
 

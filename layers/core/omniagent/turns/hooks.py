@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from omniagent.ai.context import check_async
+from omniagent.ai.context import check_async, check_sync
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
 from omniagent.declared import check, check_fields
@@ -39,9 +39,9 @@ class TurnHooks:
     """
     on_end: Annotated[Callable[[RunResult], Awaitable[None]] | None, check(check_async, "result")] = None
     """Called when a turn has ended and its readers have seen the end."""
-    on_model_call: Callable[[Purpose, Usage], None] | None = None
+    on_model_call: Annotated[Callable[[Purpose, Usage], None] | None, check(check_sync, "purpose", "usage")] = None
     """Called with the cost of each model call for a summary or a name, estimated if it was not reported."""
-    on_refusal: Callable[[BudgetExceeded], None] | None = None
+    on_refusal: Annotated[Callable[[BudgetExceeded], None] | None, check(check_sync, "refusal")] = None
     """Called when a user's budget refuses a request."""
     on_erase: Annotated[EraseHook | None, check(check_async, "user", "session_id")] = None
     """Deletes a team's own data of a session or a user. If it raises, the deletion is unfinished."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
 from omniagent.budget.meter import Meter
-from omniagent.session.live import LiveTurn, SessionHead
+from omniagent.session.live import LiveTurn, SessionHead, SessionState
 from omniagent.session.manager import SessionManager
 from omniagent.session.summaries import NoteCost, SummaryPipeline
 from omniagent.session.window import Limits, token_limit
@@ -69,6 +69,8 @@ class TurnSetup(SessionSetup):
     overrides: Overrides
     summaries: Callable[[NoteCost], SummaryPipeline]
     meter: Meter
+    agent_name: str | None = None
+    """The agent's name in the project. None: it has only one."""
     name: Callable[[], Coroutine[Any, Any, str]] | None = None
     """Names the session. None: its clients do."""
 
@@ -76,6 +78,13 @@ class TurnSetup(SessionSetup):
         """Begin the span of a turn's run."""
         attributes = {AGENT_NAME: self.agent.name, TURN_NUMBER: turn_number}
         return trace_operation("turn", kind=SpanKind.AGENT, attributes=attributes)
+
+    def with_agent(self, state: SessionState) -> SessionState:
+        """Return what a turn starts from, with the session's agent. Raises if it was given another one meanwhile."""
+        if self.agent_name is None:
+            return state
+        state.head.check_agent(self.agent_name)
+        return replace(state, head=replace(state.head, agent=self.agent_name))
 
     @property
     def window_limits(self) -> Limits:

@@ -243,6 +243,8 @@ class LLMProvider(ABC):
 
     system: str = "unknown"
     """The vendor's name, for traces (`llm.system`)."""
+    tools_may_crash: bool = True
+    """Whether the model reads that a tool crashed. False, in a test: that ends the turn, and `Runner.run` raises it."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse a `stream` that is not an async generator."""

@@ -74,6 +74,9 @@ class ScriptedModel(LLMProvider):
 
     `default` answers when the script is used up; without it, the call raises `ConfigurationError`. Tokens are counted
     as words, unless the script has its own `ModelFinish`. `running` is the number of calls that have not ended.
+
+    A tool that raises anything but a `ToolError` fails the test: `Runner.run` and `AnswerStream.result` raise
+    `ToolFailed` from it. With `tools_may_crash`, the model reads that the tool failed, as a real one would.
     """
 
     system = "scripted"
@@ -85,8 +88,10 @@ class ScriptedModel(LLMProvider):
         summary: ScriptItem = "A summary.",
         name: ScriptItem = "A chat",
         model: str = "scripted",
+        tools_may_crash: bool = False,
     ) -> None:
         super().__init__(model)
+        self.tools_may_crash = tools_may_crash
         for item in (*script, summary, name, *(() if default is None else (default,))):
             _check_item(item)
         self.requests: list[ModelRequest] = []

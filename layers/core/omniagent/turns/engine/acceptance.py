@@ -18,7 +18,7 @@ async def accept(setup: TurnSetup, query: Query) -> None:
     if query.regenerate or not query.text:
         raise InvalidRequest(NOT_A_MESSAGE)
     while True:
-        state = await setup.session.load(query)
+        state = setup.with_agent(await setup.session.load(query))
         match await decided(setup, state, query, background=True):
             case states.Refuse(error):
                 raise error

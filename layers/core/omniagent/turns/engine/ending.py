@@ -138,17 +138,20 @@ class SideWork:
         await self._in_time(self._setup.hooks.on_work)
         await self.summary.finish(self._assignment.limit)
 
-    async def finish(self, result: RunResult, context: RunContext | None) -> None:
-        """Do the work after the answer. Its readers have already seen the end."""
+    async def announce(self, result: RunResult, context: RunContext | None) -> None:
+        """Have the messages in line answered, and call `on_finish`. Readers of the stream have already seen the end."""
         head = self._keeper.head
         is_free = head.turn is None or is_over(head, self._setup.session.now())
         if result.stored and head.queue and is_free:
             await self._in_time(self._setup.hooks.on_work)
+        if context is not None:
+            await self._in_time(self._setup.agent.callbacks.on_finish, context, result)
+
+    async def finish(self, result: RunResult) -> None:
+        """Do the work after the answer that nobody waits for."""
         await self._name_session(result)
         await self.summary.finish(self._assignment.limit)
         result = replace(result, summary_missed=self.summary.missed)
-        if context is not None:
-            await self._in_time(self._setup.agent.callbacks.on_finish, context, result)
         await self._in_time(self._setup.hooks.on_end, result)
         if not result.stored:
             from omniagent.turns.watch.deletion import erase_late_chunks  # needed only after a lost turn

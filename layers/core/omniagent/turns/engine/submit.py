@@ -37,7 +37,7 @@ class Submission:
         """Return the answer to read. Raises a `RequestError`, or the error that makes the session unavailable."""
         with self._setup.bound():
             while True:
-                state = await self._session.load(self._query)
+                state = self._setup.with_agent(await self._session.load(self._query))
                 decision = await decided(self._setup, state, self._query)
                 with suppress(states.Moved):
                     if (source := await self._carried_out(state, decision)) is not None:

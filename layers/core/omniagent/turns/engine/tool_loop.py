@@ -144,7 +144,15 @@ class ToolLoop:
         approved calls.
         """
         settings = self._setup.settings
-        tools = partial(ToolStep, self._setup.agent, self._recorder, context, settings, time_left)
+        tools = partial(
+            ToolStep,
+            self._setup.agent,
+            self._recorder,
+            context,
+            settings,
+            time_left,
+            tools_may_crash=self._setup.provider.tools_may_crash,
+        )
         if approved := self._recorder.approved_calls:
             in_doubt = draft is not None and draft.has_approved
             self._recorder.note(ApprovedStarted())

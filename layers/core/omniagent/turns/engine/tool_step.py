@@ -51,12 +51,15 @@ class ToolStep:
         context: RunContext,
         settings: Settings,
         time_left: Callable[[], float],
+        *,
+        tools_may_crash: bool = True,
     ) -> None:
         self._agent = agent
         self._recorder = recorder
         self._context = context
         self._settings = settings
         self._time_left = time_left
+        self._tools_may_crash = tools_may_crash
         self.waits = False
         """A call of the step waits for an approval or a client tool."""
 
@@ -85,7 +88,8 @@ class ToolStep:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(run) for run in runs]
         except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+            failure = failures.exceptions[0]
+            raise failure from failure.__cause__
         return sum(not self._succeeded(call, task) for call, task in zip(calls, tasks, strict=True))
 
     def _succeeded(self, call: ModelToolCall, task: "asyncio.Task[bool]") -> bool:
@@ -138,6 +142,8 @@ class ToolStep:
             except ToolError as exc:
                 span.error(exc)
                 self._note_failure(name, exc)
+                if isinstance(exc, ToolFailed) and exc.__cause__ is not None and not self._tools_may_crash:
+                    raise _crash(name, exc.__cause__) from exc.__cause__
                 error = plain_text(cut_text(str(exc)))
                 self._recorder.tool_error(call.call_id, error=error, public=exc.public)
                 await call_back(callbacks.on_tool_end, context, name, exc)
@@ -225,6 +231,13 @@ class ToolStep:
 
     def _note_failure(self, name: str, exc: ToolError) -> None:
         logger.info("tool error", extra={"tool": name, "code": exc.code})
+
+
+def _crash(tool: str, cause: BaseException) -> ToolFailed:
+    return ToolFailed(
+        f"the tool {tool} raised {type(cause).__name__}: {cause}. If the test expects that, write "
+        "ScriptedModel(…, tools_may_crash=True)"
+    )
 
 
 class _UnreadableArguments(InvalidArguments):

@@ -111,7 +111,7 @@ class Turn:
         return self._journal.read_frames()
 
     async def result(self) -> RunResult:
-        """Wait until the answer is stored. Cancelling the waiter does not cancel the turn."""
+        """Wait until the answer is stored and `on_finish` has run. Cancelling the waiter does not cancel the turn."""
         return await asyncio.shield(self._concluded)
 
     async def _live(self) -> None:
@@ -134,8 +134,11 @@ class Turn:
                     await self._hand_over(work)
                     return
                 result = await self._finish(work, ending)
-                self._concluded.set_result(result)
-                await self._side.finish(result, self._context)
+                try:
+                    await self._side.announce(result, self._context)
+                finally:
+                    self._concluded.set_result(result)
+                await self._side.finish(result)
         except BaseException as exc:
             self._span.error(exc)
             if not self._concluded.done():

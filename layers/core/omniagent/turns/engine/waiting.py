@@ -59,7 +59,7 @@ class Judge:
             if index is None:
                 if reply.is_echo:
                     continue
-                raise UnknownRequest
+                raise UnknownRequest if message.status == "waiting" else NotWaiting
             part = parts[index]
             if not isinstance(part, ToolPart):
                 continue
