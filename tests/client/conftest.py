@@ -21,6 +21,7 @@ from local.model.offline import listen
 from omniagent.errors import RequestError
 from omniagent.http.chat_app import streamed
 from omniagent.http.chat_bodies import read_chat_request
+from omniagent.http.json_body import read_json
 from tests.fixtures.conversation import Conversation
 from tests.fixtures.endings import ended_in_time
 
@@ -95,7 +96,7 @@ class Server:
         )
 
     async def _chat(self, request: Request) -> Response:
-        asked = read_chat_request(await request.json())
+        asked = read_chat_request(await read_json(request, labelled=False))
         conversation = self._session(asked.session_id)
         if asked.replies:
             message_id = asked.query.message_id

@@ -1,6 +1,7 @@
 """The chat function's routes, with a runner that records how it is called."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -143,6 +144,28 @@ async def test_a_path_with_two_slashes_and_no_content_type_is_served(
     answer.released.set()
     response = await client.post("http://localhost//chat", content=b'{"query": "Hi"}')
     assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"sec-fetch-site": "same-origin"}, 200),
+        ({"sec-fetch-site": "cross-site", "authorization": "Bearer x"}, 200),
+        ({"sec-fetch-site": "cross-site"}, 415),
+    ],
+)
+async def test_a_body_of_fetch_is_json_unless_another_site_sent_it_unasked(
+    client: httpx.AsyncClient, services: StubServices, headers: dict[str, str], status: int
+) -> None:
+    answer = services.runner_stub.answer
+    assert answer
+    answer.released.set()
+    sent = {"content-type": "text/plain;charset=UTF-8", **headers}
+    response = await client.post("/chat", content=b'{"query": "Hi"}', headers=sent)
+    assert response.status_code == status
+    if status == 415:
+        assert response.json()["detail"] == "Send application/json, not text/plain."
 
 
 async def test_a_refusal_before_the_first_frame_is_a_problem(client: httpx.AsyncClient, services: StubServices) -> None:
@@ -290,7 +313,12 @@ async def test_every_body_becomes_a_query(
             {"message": {"id": "m1", "parts": [{"type": "", "text": "Hi"}]}},
             "parts: messages may contain text parts only, not ''.",
         ),
-        ({"message": message("Hi", "no id")}, "message.id: "),
+        ({"message": {"content": "Hi"}}, "message: it has `content`, but AI SDK 5 and newer send `parts`"),
+        ({"messages": [{}, {"role": "user", "content": "Hi"}]}, "messages.1: it has `content`"),
+        ({"message": message("Hi", "no id")}, "message.id: the message's id must be 1 to 128"),
+        ({"messages": [message("Hi", "no id")]}, "messages.0.id: the message's id must be 1 to 128"),
+        ({"id": "no id", "messages": [message("Hi")]}, "id: the chat's id must be 1 to 128"),
+        ({"query": "\ud83d"}, "query: Input should be a valid string"),
         ({"query": 1, "message_id": "no id"}, "query: Input should be a valid string; message_id: "),
         *(
             ({**body, "busy": busy}, "busy: ")
@@ -300,7 +328,7 @@ async def test_every_body_becomes_a_query(
     ],
 )
 async def test_a_wrong_body_names_the_field(client: httpx.AsyncClient, body: Any, detail: str) -> None:
-    response = await client.post("/chat", json=body)
+    response = await client.post("/chat", content=json.dumps(body))
     assert response.status_code == 422
     assert response.json()["detail"].startswith(detail)
 

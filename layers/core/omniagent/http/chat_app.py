@@ -89,7 +89,7 @@ async def chat(request: Request) -> Response:
     application: Application = request.app.state.application
     caller = await find_caller(request)
     is_streamed = _flag(request, "stream", default=True)
-    body = read_chat_request(await read_json(request))
+    body = read_chat_request(await read_json(request, labelled=False))
     runner = await _runner(request, caller, body.session_id)
     if _flag(request, "background", default=False):
         return await _accepted(application, runner, body)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from omniagent.errors import InvalidRequest
-from omniagent.http.json_body import MAX_PARTS, Id, validated
+from omniagent.http.json_body import MAX_PARTS, ChatId, Id, Text, validated
 from omniagent.settings import Busy
 from omniagent.turns.query import Query
 
@@ -27,7 +27,7 @@ class UIPart(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     type: str = Field(max_length=128, json_schema_extra={"const": "text"})
-    text: str = ""
+    text: Text = ""
 
 
 class UIMessage(BaseModel):
@@ -39,6 +39,13 @@ class UIMessage(BaseModel):
     role: Literal["user"] = "user"
     parts: list[UIPart] = Field(min_length=1, max_length=MAX_PARTS)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_format(cls, message: Any) -> Any:
+        if isinstance(message, dict) and "content" in message and "parts" not in message:
+            raise ValueError("it has `content`, but AI SDK 5 and newer send `parts`: [{type: 'text', text: …}]")
+        return message
+
 
 class SdkBody(BaseModel):
     """`{id, messages, trigger, messageId?}`, the AI SDK's default. Only the last message is read.
@@ -48,7 +55,7 @@ class SdkBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    id: Id | None = None
+    id: ChatId | None = None
     messages: list[Any] = Field(min_length=1, max_length=MAX_MESSAGES)
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     messageId: Id | None = None  # noqa: N815 - the client's name
@@ -60,7 +67,7 @@ class MessageBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    id: Id | None = None
+    id: ChatId | None = None
     message: UIMessage
     busy: Busy | None = BUSY
 
@@ -70,8 +77,8 @@ class PlainBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    session_id: Id | None = None
-    query: str
+    session_id: ChatId | None = None
+    query: Text
     message_id: Id | None = None
     busy: Busy | None = BUSY
 
@@ -112,7 +119,7 @@ def read_chat_request(body: Any) -> ChatRequest:
 
 
 def _from_sdk(body: SdkBody) -> ChatRequest:
-    last = body.messages[-1]
+    last, at = body.messages[-1], f"messages.{len(body.messages) - 1}"
     is_users = _has_role(last, "user")
     if body.trigger == "regenerate-message":
         question = _regenerated(last) if is_users else Query()
@@ -121,11 +128,11 @@ def _from_sdk(body: SdkBody) -> ChatRequest:
     if _has_role(last, "assistant"):
         from omniagent.http.reply_bodies import RepliedBody, RepliedMessage
 
-        message = validated(RepliedMessage, last)
+        message = validated(RepliedMessage, last, at=at)
         return _replied(RepliedBody(id=body.id, message=message, messageId=body.messageId))
     if not is_users:
         raise InvalidRequest("messages: the last message must have the role `user` or `assistant`.")
-    return ChatRequest(session_id=body.id, query=_submitted(validated(UIMessage, last), body.busy))
+    return ChatRequest(session_id=body.id, query=_submitted(validated(UIMessage, last, at=at), body.busy))
 
 
 def _replied(body: "RepliedBody") -> ChatRequest:
