@@ -15,6 +15,7 @@ from omniagent.ai.providers.llm_provider import (
 from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.chat_dialect import ChatDialect
 from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
+from omniagent.ai.providers.openai.think_tags import ThinkTags, ThinkTagsMode
 from omniagent.ai.providers.sent_parts import steps, to_json, tool_arguments, tool_name, tool_output
 from omniagent.ai.providers.stream_reader import (
     Call,
@@ -63,7 +64,7 @@ class OpenAIChat(OpenAIProvider):
         return body if "reasoning" in body else {**body, "reasoning_effort": "none"}
 
     def _reader(self, model: str) -> ModelStreamReader:
-        return ChatReader(model)
+        return ChatReader(model, think_tags=self.options.think_tags)
 
     def _limit_field(self, model: str) -> str:
         return self._dialect(model).limit_field
@@ -177,8 +178,10 @@ def _returned(step: list[Part], dialect: ChatDialect) -> Json:
 class ChatReader(ModelStreamReader):
     """Reads OpenAI's events, and the variants that compatible servers send."""
 
-    def __init__(self, model: str = "") -> None:
+    def __init__(self, model: str = "", *, think_tags: ThinkTagsMode | None = None) -> None:
         super().__init__(model)
+        self._tags = ThinkTags(think_tags) if think_tags else None
+        self._has_text = False
         self._reason: FinishReason | None = None
         self._usage = Usage()
         self._by_index: dict[Any, Call] = {}
@@ -215,6 +218,12 @@ class ChatReader(ModelStreamReader):
             if self._reason and not choices:  # the usage comes last; with choices, it may come with each of them
                 self._finish(self._reason, self._usage)
 
+    def _note_done(self) -> None:
+        """Take what is there for the answer if the server gave no finish reason: some proxies leave it out."""
+        if self._reason is None and (self._has_text or self._calls) and all(map(_is_complete, self._calls)):
+            self._reason = "stop"
+            self._close(self._reason)
+
     def _fail(self, error: object) -> NoReturn:
         self._reason = None
         raise reported(error)
@@ -229,7 +238,7 @@ class ChatReader(ModelStreamReader):
             self._add_details(detail for detail in details if isinstance(detail, dict))
         if content := delta.get("content"):
             if isinstance(content, str):
-                self._text(content)
+                self._content(content)
             else:
                 self._content_parts(content)
         if refusal := delta.get("refusal"):
@@ -244,6 +253,27 @@ class ChatReader(ModelStreamReader):
                 self._arguments(call, arguments if isinstance(arguments, str) else to_json(arguments))
             if extra := piece.get("extra_content"):
                 self._add_hidden(call_id=call.call_id, extra_content=extra)
+
+    def _content(self, text: str) -> None:
+        """Read text, with the reasoning that may be in it."""
+        for is_reasoning, piece in ((False, text),) if self._tags is None else self._tags.feed(text):
+            (self._reasoning if is_reasoning else self._text)(piece)
+
+    def _text(self, text: str) -> None:
+        self._has_text = True
+        super()._text(text)
+
+    def _flush_tags(self) -> None:
+        for is_reasoning, piece in () if self._tags is None else self._tags.flush():
+            (self._reasoning if is_reasoning else self._text)(piece)
+
+    def _open_call(self, call_id: str, name: str) -> Call:
+        self._flush_tags()
+        return super()._open_call(call_id, name)
+
+    def _close(self, reason: FinishReason) -> None:
+        self._flush_tags()
+        super()._close(reason)
 
     def _end_reasoning(self, provider_data: dict[str, Any] | None = None) -> None:
         if self._is_reasoning and self._is_wanted_back:
