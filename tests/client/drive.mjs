@@ -107,6 +107,8 @@ async function drive({ api, id, sdk: version, answers, messages, actions }) {
     if (action.do === "resume") await chat.resumeStream();
     if (action.do === "regenerate") await chat.regenerate({ messageId: action.messageId });
     if (action.do === "post") await post(`${api}/chat`, action.body);
+    if (action.do === "validate")
+      seen.valid = (await sdk.safeValidateUIMessages({ messages: chat.messages })).success;
     if (action.do === "decide") await sentByItself(action, () => chat.addToolApprovalResponse(action.response));
     if (action.do === "output") await sentByItself(action, () => chat.addToolOutput(action.result));
   }

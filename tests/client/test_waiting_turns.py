@@ -223,6 +223,19 @@ async def test_another_page_is_told_who_decided_what_and_why(sdk: SdkClient, sho
         assert comparable(seen["messages"]) == comparable(shop.stored)
 
 
+@approving_versions
+async def test_a_resumed_approval_is_valid_for_the_clients_own_schema(sdk: SdkClient, shop: Shop, version: int) -> None:
+    await sdk.drive(*shop.chat, send(REFUND), version=version)
+    page = shop.stored
+    approval = {"tool_call_id": calls(page)[0]["toolCallId"], "approved": True}
+    body = {"session_id": shop.conversation.session_id, "replies": [approval]}
+    seen = await sdk.drive(
+        *shop.chat, {"do": "post", "body": body}, {"do": "resume"}, {"do": "validate"}, messages=page, version=version
+    )
+    assert (seen["error"], seen["valid"], states(seen["messages"])) == (None, True, ["output-available"])
+    assert comparable(seen["messages"]) == comparable(shop.stored)
+
+
 async def test_version_7_is_shown_a_message_that_joins_the_answer(
     sdk: SdkClient, server: Server, conversation: Conversation
 ) -> None:

@@ -19,6 +19,7 @@ from omniagent.http.deadlines import deadline_of
 from omniagent.http.json_body import read_json, read_model
 from omniagent.http.problems import Boundary, raise_again
 from omniagent.protocol import sse
+from omniagent.protocol.ai_sdk6 import AiSdk6Stream
 from omniagent.protocol.ui_messages import sdk_version, ui_message
 from omniagent.session.ids import check_id
 
@@ -169,7 +170,7 @@ def streamed(request: Request, stream: "AnswerStream") -> EventStream:
         from omniagent.protocol.ai_sdk5 import AiSdk5Stream
 
         return EventStream(AiSdk5Stream(stream))
-    return EventStream(stream)
+    return EventStream(AiSdk6Stream(stream))
 
 
 async def openapi(request: Request) -> Response:
