@@ -1,5 +1,6 @@
 """The chat function's app: three routes on Starlette alone, because FastAPI would double the cold start."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -19,7 +20,7 @@ from omniagent.http.deadlines import deadline_of
 from omniagent.http.json_body import read_json, read_model
 from omniagent.http.problems import Boundary, raise_again
 from omniagent.protocol import sse
-from omniagent.protocol.ai_sdk6 import AiSdk6Stream
+from omniagent.protocol.ai_sdk6 import undecided
 from omniagent.protocol.ui_messages import sdk_version, ui_message
 from omniagent.session.ids import check_id
 
@@ -37,19 +38,20 @@ class EventStream(Response):
     frame the invocation stays open until the turn has ended, but the client does not wait for that.
     """
 
-    def __init__(self, answer: sse.FrameStream) -> None:
+    def __init__(self, answer: sse.FrameStream, translate: Callable[[bytes], bytes] | None = None) -> None:
         super().__init__(headers={**sse.HEADERS, "cache-control": "no-store", "x-session-id": answer.session_id})
         del self.headers["content-length"]
         self._answer = answer
+        self._translate = translate or bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         frames = self._answer.sse()
         try:
             first = await anext(frames, b"")
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": first, "more_body": True})
+            await send({"type": "http.response.body", "body": self._translate(first), "more_body": True})
             async for frame in frames:
-                await send({"type": "http.response.body", "body": frame, "more_body": True})
+                await send({"type": "http.response.body", "body": self._translate(frame), "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             await self._answer.ended()
@@ -170,7 +172,7 @@ def streamed(request: Request, stream: "AnswerStream") -> EventStream:
         from omniagent.protocol.ai_sdk5 import AiSdk5Stream
 
         return EventStream(AiSdk5Stream(stream))
-    return EventStream(AiSdk6Stream(stream))
+    return EventStream(stream, undecided)
 
 
 async def openapi(request: Request) -> Response:

@@ -6,30 +6,35 @@ chat; what is read is checked by the model that reads it.
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
-from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationError, WithJsonSchema
+from pydantic import BaseModel, GetCoreSchemaHandler, StringConstraints, ValidationError
+from pydantic_core import core_schema
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
-from omniagent.session.ids import ID_PATTERN, check_id
+from omniagent.session.ids import ID_PATTERN, ID_TEXT
 from omniagent.validation import problems_of
 
-
-def _id_of(what: str) -> Any:
-    def check(value: str) -> str:
-        try:
-            return check_id(value, f"the {what}'s id")
-        except InvalidRequest as exc:
-            raise ValueError(exc.public) from None
-
-    return Annotated[str, AfterValidator(check), WithJsonSchema({"type": "string", "pattern": ID_PATTERN})]
-
-
 Model = TypeVar("Model", bound=BaseModel)
-Id = _id_of("message")
-ChatId = _id_of("chat")
+
+
+@dataclass(frozen=True, slots=True)
+class IdOf:
+    """Names whose id is wrong."""
+
+    owner: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.custom_error_schema(
+            handler(source), "id", custom_error_message=f"the {self.owner}'s id must be {ID_TEXT}"
+        )
+
+
+Id = Annotated[str, StringConstraints(pattern=ID_PATTERN), IdOf("message")]
+ChatId = Annotated[str, StringConstraints(pattern=ID_PATTERN), IdOf("chat")]
 MAX_BODY_BYTES: Final = 6_000_000
 """Lambda's own limit is 6 MB."""
 Text = Annotated[str, StringConstraints(max_length=MAX_BODY_BYTES)]

@@ -64,7 +64,8 @@ class OpenAIChat(OpenAIProvider):
         return body if "reasoning" in body else {**body, "reasoning_effort": "none"}
 
     def _reader(self, model: str) -> ModelStreamReader:
-        return ChatReader(model, think_tags=self.options.think_tags)
+        tags = self.options.think_tags
+        return ThinkingReader(model, tags) if tags else ChatReader(model)
 
     def _limit_field(self, model: str) -> str:
         return self._dialect(model).limit_field
@@ -178,10 +179,9 @@ def _returned(step: list[Part], dialect: ChatDialect) -> Json:
 class ChatReader(ModelStreamReader):
     """Reads OpenAI's events, and the variants that compatible servers send."""
 
-    def __init__(self, model: str = "", *, think_tags: ThinkTagsMode | None = None) -> None:
+    def __init__(self, model: str = "") -> None:
         super().__init__(model)
-        self._tags = ThinkTags(think_tags) if think_tags else None
-        self._has_text = False
+        self._has_content = False
         self._reason: FinishReason | None = None
         self._usage = Usage()
         self._by_index: dict[Any, Call] = {}
@@ -220,7 +220,7 @@ class ChatReader(ModelStreamReader):
 
     def _note_done(self) -> None:
         """Take what is there for the answer if the server gave no finish reason: some proxies leave it out."""
-        if self._reason is None and (self._has_text or self._calls) and all(map(_is_complete, self._calls)):
+        if self._reason is None and (self._has_content or self._calls) and all(map(_is_complete, self._calls)):
             self._reason = "stop"
             self._close(self._reason)
 
@@ -237,8 +237,9 @@ class ChatReader(ModelStreamReader):
         if isinstance(details := delta.get("reasoning_details"), list):
             self._add_details(detail for detail in details if isinstance(detail, dict))
         if content := delta.get("content"):
+            self._has_content = True
             if isinstance(content, str):
-                self._content(content)
+                self._text(content)
             else:
                 self._content_parts(content)
         if refusal := delta.get("refusal"):
@@ -253,27 +254,6 @@ class ChatReader(ModelStreamReader):
                 self._arguments(call, arguments if isinstance(arguments, str) else to_json(arguments))
             if extra := piece.get("extra_content"):
                 self._add_hidden(call_id=call.call_id, extra_content=extra)
-
-    def _content(self, text: str) -> None:
-        """Read text, with the reasoning that may be in it."""
-        for is_reasoning, piece in ((False, text),) if self._tags is None else self._tags.feed(text):
-            (self._reasoning if is_reasoning else self._text)(piece)
-
-    def _text(self, text: str) -> None:
-        self._has_text = True
-        super()._text(text)
-
-    def _flush_tags(self) -> None:
-        for is_reasoning, piece in () if self._tags is None else self._tags.flush():
-            (self._reasoning if is_reasoning else self._text)(piece)
-
-    def _open_call(self, call_id: str, name: str) -> Call:
-        self._flush_tags()
-        return super()._open_call(call_id, name)
-
-    def _close(self, reason: FinishReason) -> None:
-        self._flush_tags()
-        super()._close(reason)
 
     def _end_reasoning(self, provider_data: dict[str, Any] | None = None) -> None:
         if self._is_reasoning and self._is_wanted_back:
@@ -321,6 +301,29 @@ class ChatReader(ModelStreamReader):
         call = self._open_call(call_id or new_call_id(), name)
         self._by_index[index] = call
         return call
+
+
+class ThinkingReader(ChatReader):
+    """Reads a server that sends the reasoning as text in `<think>` tags."""
+
+    def __init__(self, model: str, tags: ThinkTagsMode) -> None:
+        super().__init__(model)
+        self._tags = ThinkTags(tags)
+
+    def _text(self, text: str) -> None:
+        self._add_pieces(self._tags.feed(text))
+
+    def _open_call(self, call_id: str, name: str) -> Call:
+        self._add_pieces(self._tags.flush())
+        return super()._open_call(call_id, name)
+
+    def _close(self, reason: FinishReason) -> None:
+        self._add_pieces(self._tags.flush())
+        super()._close(reason)
+
+    def _add_pieces(self, pieces: Iterable[tuple[bool, str]]) -> None:
+        for is_reasoning, piece in pieces:
+            (self._reasoning if is_reasoning else super()._text)(piece)
 
 
 def _is_another(call: Call, piece: Json, function: Json) -> bool:
