@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
 
+from omniagent.ai.result import StreamPosition
 from omniagent.errors import StorageUnavailable, TurnInProgress
 from omniagent.http.chat_app import chat_app
 from omniagent.http.chat_bodies import read_chat_request
@@ -28,6 +29,9 @@ class Answer:
     """An answer of three frames. `released` holds back everything after the first one."""
 
     session_id: str = "s1"
+    journal_id: str = "j1"
+    message_id: str = "a1"
+    seen: int | None = None
     log: list[str] = field(default_factory=list)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     failure: Exception | None = None
@@ -64,6 +68,7 @@ class StubRunner:
     refusal: Exception | None = None
     queries: list[Query] = field(default_factory=list)
     deadlines: list[float | None] = field(default_factory=list)
+    positions: list[StreamPosition | None] = field(default_factory=list)
 
     async def start(self, query: Query, *, deadline: float | None) -> Answer | None:
         self.queries.append(query)
@@ -72,7 +77,8 @@ class StubRunner:
             raise self.refusal
         return self.answer
 
-    async def resume(self, *, deadline: float | None) -> Answer | None:
+    async def resume(self, *, deadline: float | None, after: StreamPosition | None) -> Answer | None:
+        self.positions.append(after)
         return self.answer
 
 
@@ -130,6 +136,7 @@ async def test_an_answer_is_streamed_with_its_headers(client: httpx.AsyncClient,
         "cache-control": "no-store",
         "x-accel-buffering": "no",
         "x-session-id": "s1",
+        "x-workflow-run-id": "s1:j1",
     }
     assert expected.items() <= dict(response.headers).items()
     assert services.asked_for == [("local:me", "s1", "pro")]

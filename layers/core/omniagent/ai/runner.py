@@ -17,7 +17,7 @@ from omniagent.ai.agent import Agent
 from omniagent.ai.providers import without_vendor
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
 from omniagent.ai.providers.model_calls import ProviderPool
-from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
+from omniagent.ai.result import AnswerSource, AnswerStream, RunResult, StreamPosition
 from omniagent.ai.schema import Output_co
 from omniagent.ai.signatures import check_rule
 from omniagent.budget.memory_counter import MemoryCounter
@@ -28,7 +28,7 @@ from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, TooMan
 from omniagent.messages import Feedback
 from omniagent.project import Project
 from omniagent.session.ids import new_id
-from omniagent.session.live import SessionMessage
+from omniagent.session.live import SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.naming import name_session
 from omniagent.session.summaries import NoteCost, Summarized, SummaryPipeline
@@ -173,8 +173,12 @@ class Runner(Generic[Output_co]):
 
         return self._stream_of(opened)
 
-    async def resume(self, *, deadline: float | None = None) -> AnswerStream[Output_co] | None:
+    async def resume(
+        self, *, deadline: float | None = None, after: StreamPosition | None = None
+    ) -> AnswerStream[Output_co] | None:
         """Follow the running turn from its first event. None if none runs. If its process died, it goes on here.
+
+        `after` names events that were seen before, also of an answer that has ended. Only the rest is streamed.
 
         A stream ends without `finish` after two minutes and at its deadline: resume again. Raises `TooManyReaders`.
 
@@ -190,16 +194,20 @@ class Runner(Generic[Output_co]):
                 if (begun := await take_up(setup, limit)) is not None:
                     return await self._ready(begun)
             head = await self._session.head()
-        if head is None:
-            return None
+        source = None if head is None else await self._resumed(setup, head, limit, after)
+        return None if source is None else await self._ready(source)
+
+    async def _resumed(
+        self, setup: TurnSetup, head: SessionHead, limit: TimeLimit, after: StreamPosition | None
+    ) -> AnswerSource | None:
+        if after is not None:
+            from omniagent.turns.engine.positioned import rest_of  # needed only by clients that count events
+
+            return await rest_of(setup, head, limit, after)
         if (followed := await joined(setup, head, limit)) is not None:
-            return await self._ready(followed)
-        if not head.ended_within(REPLAY_SECONDS):
-            return None
-        answer = await self._session.answer(head.latest_turn_number)
-        if answer is None:
-            return None
-        return await self._ready(ReplayedAnswer(self._session.session_id, answer))
+            return followed
+        ended = await self._session.answer(head.latest_turn_number) if head.ended_within(REPLAY_SECONDS) else None
+        return None if ended is None else ReplayedAnswer(self._session.session_id, ended)
 
     async def stop(self, message_id: str | None = None) -> bool:
         """Stop the running turn and every queued message. The text so far is kept. False if there is nothing to stop.

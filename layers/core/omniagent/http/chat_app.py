@@ -20,7 +20,6 @@ from omniagent.http.deadlines import deadline_of
 from omniagent.http.json_body import read_json, read_model
 from omniagent.http.problems import Boundary, raise_again
 from omniagent.protocol import sse
-from omniagent.protocol.ai_sdk6 import undecided
 from omniagent.protocol.ui_messages import sdk_version, ui_message
 from omniagent.session.ids import check_id
 
@@ -38,11 +37,16 @@ class EventStream(Response):
     frame the invocation stays open until the turn has ended, but the client does not wait for that.
     """
 
-    def __init__(self, answer: sse.FrameStream, translate: Callable[[bytes], bytes] | None = None) -> None:
-        super().__init__(headers={**sse.HEADERS, "cache-control": "no-store", "x-session-id": answer.session_id})
+    def __init__(self, answer: sse.FrameStream, run_id: str, translate: Callable[[bytes], bytes] = bytes) -> None:
+        super().__init__(headers={**sse.HEADERS, "x-session-id": answer.session_id, "x-workflow-run-id": run_id})
         del self.headers["content-length"]
         self._answer = answer
-        self._translate = translate or bytes
+        self._translate = translate
+
+    def number(self, number: Callable[[bytes], bytes]) -> None:
+        """Give the events ids."""
+        translate = self._translate
+        self._translate = lambda frames: number(translate(frames))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         frames = self._answer.sse()
@@ -122,11 +126,25 @@ async def _accepted(application: "Application", runner: "TurnOperator", body: Ch
 
 
 async def resume(request: Request) -> Response:
-    """Follow the running answer, or one that has just ended, from its first event; 204 when there is none."""
+    """Follow the running answer, or one that has just ended, from its first event; 204 when there is none.
+
+    A client that has seen the first events says so, and gets the rest.
+    """
+    from omniagent.http.stream_positions import EventIds, read_position  # not for a new message
+
     caller = await find_caller(request)
-    runner = await _runner(request, caller, check_id(request.path_params["session_id"], "session id"))
-    stream = await runner.resume(deadline=deadline_of(request.scope))
-    return Response(status_code=204) if stream is None else streamed(request, stream)
+    session_id, _, journal = request.path_params["session_id"].partition(":")
+    runner = await _runner(request, caller, check_id(session_id, "session id"))
+    position = read_position(request, journal)
+    stream = await runner.resume(deadline=deadline_of(request.scope), after=position)
+    if stream is None:
+        return Response(status_code=204)
+    response, seen = streamed(request, stream), stream.seen or 0
+    if position is not None and (position.seen or 0) < 0:
+        response.headers["x-workflow-stream-tail-index"] = str(seen - (position.seen or 0) - 1)
+    if "text/event-stream" in request.headers.get("accept", ""):
+        response.number(EventIds(stream.journal_id, stream.message_id, seen))
+    return response
 
 
 async def decide(request: Request) -> Response:
@@ -164,15 +182,20 @@ def _approver(caller: Caller) -> "Approver":
 def streamed(request: Request, stream: "AnswerStream") -> EventStream:
     """Stream an answer in AI SDK 6's format, or in that of the version that the client names (`x-ai-sdk`)."""
     sdk = _sdk(request)
+    run_id = f"{stream.session_id}:{stream.journal_id}" if stream.journal_id else stream.session_id
     if sdk == 7:
         from omniagent.protocol.ai_sdk7 import AiSdk7Stream
 
-        return EventStream(AiSdk7Stream(stream))
+        return EventStream(AiSdk7Stream(stream), run_id)
     if sdk == 5:
         from omniagent.protocol.ai_sdk5 import AiSdk5Stream
 
-        return EventStream(AiSdk5Stream(stream))
-    return EventStream(stream, undecided)
+        return EventStream(AiSdk5Stream(stream), run_id)
+    if stream.journal_id:  # as the model wrote it: nothing in it is decided yet
+        return EventStream(stream, run_id)
+    from omniagent.protocol.ai_sdk6 import undecided
+
+    return EventStream(stream, run_id, undecided)
 
 
 async def openapi(request: Request) -> Response:
