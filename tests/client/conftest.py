@@ -176,7 +176,7 @@ async def sdk() -> AsyncIterator[SdkClient]:
     """The AI SDK's clients. Their packages are installed, as the lock file says, when one is missing."""
     if not shutil.which("node"):
         pytest.skip("Node is not installed: the AI SDK's own client cannot be driven")
-    if not (HERE / "node_modules" / "@ai-sdk" / "workflow").is_dir():
+    if not (HERE / "node_modules" / "openapi-typescript").is_dir():
         installing = await asyncio.create_subprocess_exec("npm", "ci", "--no-audit", "--no-fund", cwd=HERE)
         assert await installing.wait() == 0, "npm ci failed"
     process = await asyncio.create_subprocess_exec(

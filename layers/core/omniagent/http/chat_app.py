@@ -75,7 +75,8 @@ def chat_app(application: "Application", *, authenticate: Authenticate | None = 
         _route("/chat/approvals/{request_id}", decide, "POST"),
     ]
     if application.settings.docs_enabled:
-        routes += [_route("/openapi.json", openapi, "GET"), _route("/docs", docs, "GET")]
+        # Beside those of the sessions app, which a server mounts at the same place.
+        routes += [_route("/chat/openapi.json", openapi, "GET"), _route("/chat/docs", docs, "GET")]
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Boundary, recover=application.recover)],
@@ -87,6 +88,7 @@ def chat_app(application: "Application", *, authenticate: Authenticate | None = 
 
         add_cors(app, origins)
     app.state.application = application
+    app.state.documented_auth = application.settings.auth_mode if authenticate is None else "none"
     app.state.authenticate = authenticate or lazy_authenticator(application.settings, local=application.local)
     return app
 
@@ -201,7 +203,8 @@ def streamed(request: Request, stream: "AnswerStream") -> EventStream:
 async def openapi(request: Request) -> Response:
     from omniagent.http.chat_docs import chat_openapi  # imports FastAPI, so only when a page is opened
 
-    return JSONResponse(chat_openapi(request.app.state.application.settings))
+    state = request.app.state
+    return JSONResponse(chat_openapi(state.documented_auth, request.scope.get("root_path", "")))
 
 
 async def docs(_: Request) -> HTMLResponse:

@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 METHODS: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 MEDIA_TYPE: Final = "application/problem+json"
-DOCS_PATHS: Final = frozenset({"/docs", "/redoc"})
 # An IPv6 address with a zone is shorter.
 _MAX_ADDRESS_LENGTH: Final = 64
 
@@ -223,6 +222,6 @@ def _source_ip(scope: Scope) -> str:
 def _add_headers(headers: MutableHeaders, scope: Mapping[str, Any]) -> None:
     for name, value in _HEADERS.items():
         headers.setdefault(name, value)
-    if scope["path"] in DOCS_PATHS:
+    if headers.get("content-type", "").startswith("text/html"):  # only the pages of the documents are
         headers["content-security-policy"] = _DOCS_POLICY
     headers["x-request-id"] = request_id_of(scope)
