@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel, Field
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
 from omniagent.ai.result import StreamPosition
@@ -356,6 +358,15 @@ async def test_the_framework_s_own_refusals_are_problems(client: httpx.AsyncClie
         response = await client.request(method, path)
         assert (response.status_code, response.headers["allow"]) == (405, allowed)
     assert (await client.get("/chat/")).status_code == 404
+
+
+async def test_under_a_prefix_the_page_finds_its_document(services: StubServices) -> None:
+    server = Starlette(routes=[Mount("/api", chat_app(services))])  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(server), base_url="http://localhost") as client:
+        page = await client.get("/api/chat/docs")
+        document = await client.get(str(page.url.join("openapi.json")))
+    assert "cdn.jsdelivr.net" in page.headers["content-security-policy"]
+    assert document.json()["servers"] == [{"url": "/api"}]
 
 
 async def test_nobody_gets_in_without_authentication(services: StubServices) -> None:

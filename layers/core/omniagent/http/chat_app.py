@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from omniagent.ai.schema import json_output
@@ -213,8 +213,16 @@ async def docs(_: Request) -> HTMLResponse:
     return chat_page()
 
 
+class OwnedRoute(Route):
+    """Refuses other methods itself (405), although a server has mounted another app behind it."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child_scope = super().matches(scope)
+        return (match if match is Match.NONE else Match.FULL), child_scope
+
+
 def _route(path: str, endpoint: object, method: str) -> Route:
-    route = Route(path, endpoint, methods=[method])  # type: ignore[arg-type]  # the functions of this module
+    route = OwnedRoute(path, endpoint, methods=[method])  # type: ignore[arg-type]  # the functions of this module
     route.methods = {method}  # Starlette would add HEAD
     return route
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omniagent.errors import (
@@ -128,13 +128,14 @@ def _allowed(scope: Scope) -> str:
 
     Each method is tried: an included router has routes, but no methods of its own.
     """
-    routes = scope["app"].routes
-    allowed = (
-        method
-        for method in METHODS
-        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
-    )
+    routes = [route for route in scope["app"].routes if not isinstance(route, Mount)]
+    allowed = (method for method in METHODS if any(_takes(route, {**scope, "method": method}) for route in routes))
     return ", ".join(allowed)
+
+
+def _takes(route: BaseRoute, scope: Scope) -> bool:
+    methods = getattr(route, "methods", None) or METHODS
+    return scope["method"] in methods and route.matches(scope)[0] is Match.FULL
 
 
 def _span_name(scope: Scope) -> str:
