@@ -60,6 +60,11 @@ MAKE_VENV = [ -x $(BIN)/python ] || $(UV) venv -q --clear --python $(PYTHON) $(V
 	@$(UV) pip install -q --python .venv-litellm/bin/python --require-hashes -r requirements-litellm.txt
 	@touch $@
 
+.venv-openapi/.installed: requirements-openapi.txt | $(UV)
+	@$(UV) venv -q --clear --python $(PYTHON) .venv-openapi
+	@$(UV) pip install -q --python .venv-openapi/bin/python --require-hashes -r requirements-openapi.txt
+	@touch $@
+
 test: $(VENV)/.dev ## run every test; ARGS=tests/http runs a part, COVERAGE=1 measures the coverage as well
 ifdef COVERAGE
 	@rm -rf .coverage
@@ -105,6 +110,7 @@ lock: $(UV) ## pin the dependencies of pyproject.toml, with hashes
 	@$(LOCK) --upgrade --no-strip-extras --group sam -o requirements-sam.txt
 	@$(LOCK) --upgrade --group audit -o requirements-audit.txt
 	@$(LOCK) --upgrade --group litellm -o requirements-litellm.txt
+	@$(LOCK) --upgrade --group openapi -o requirements-openapi.txt
 	@$(LOCK) --upgrade --group uv -o requirements-uv.txt
 
 wheel: $(UV) ## build the wheel into .build/dist (docs/package.md)
@@ -222,7 +228,7 @@ clean: ## remove build output
 	@rm -rf .aws-sam .build
 
 distclean: clean clean-local ## remove the environments as well
-	@rm -rf $(VENV) .venv-audit .venv-litellm .venv-sam .uv
+	@rm -rf $(VENV) .venv-audit .venv-litellm .venv-openapi .venv-sam .uv
 
 .PHONY: help test soak check format lock validate build build-here test-arm64 preflight deploy smoke clean distclean
 

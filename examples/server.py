@@ -3,7 +3,8 @@
     .venv/bin/python -m examples.server 8080
     curl -N http://127.0.0.1:8080/chat -H 'content-type: application/json' -d '{"session_id": "demo", "query": "Hello"}'
 
-It has chat, resume, stop, history, sessions and approvals, as the functions on Lambda do; /docs describes the chat.
+It has chat, resume, stop, history, sessions and approvals, as the functions on Lambda do; /docs and /chat/docs describe
+them.
 SIGTERM and Ctrl-C end the running turns in order: what was streamed is stored before the process ends. A turn of a
 server that was killed is finished by the next one that runs.
 MONGODB_URI, OPENAI_API_KEY and OPENAI_BASE_URL are used when they are set; `local_services` starts what is not.

@@ -132,7 +132,7 @@ OmniAgent is ready after {seconds:.1f} s.
 
   Playground  {url}/
   Chat        {url}/chat (POST, streams)
-  Sessions    {url}/sessions (all routes: {url}/docs)
+  Sessions    {url}/sessions (all routes: {url}/docs and {url}/chat/docs)
   Try it      curl -N {url}/chat -H 'content-type: application/json' -d {question}
   Terminal    {command("chat")}
   Model       {_model(options)}

@@ -149,6 +149,11 @@ def test_a_server_has_chat_resume_stop_history_sessions_and_approvals(environmen
             assert (question["role"], answer["parts"][-1]["text"]) == ("user", "Done.")
             assert client.post("/sessions/demo/cancel").json()["code"] == "no_running_turn"
             assert [each["id"] for each in client.get("/sessions").json()["sessions"]] == ["demo"]
+            refused = client.get("/chat")
+            assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+            for page, path in (("/docs", "/sessions"), ("/chat/docs", "/chat")):
+                assert "Swagger" in client.get(page).text
+                assert path in client.get(page.replace("docs", "openapi.json")).json()["paths"]
             other = client.get("/sessions/demo", headers={"x-user-id": "bob"})
             assert (other.status_code, other.json()["code"]) == (404, "not_found")
 

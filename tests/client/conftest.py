@@ -18,9 +18,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from local.model.offline import listen
+from omniagent.ai.operator import TurnOperator
 from omniagent.errors import RequestError
-from omniagent.http.chat_app import streamed
+from omniagent.http.auth import Caller
+from omniagent.http.chat_app import resume, streamed
 from omniagent.http.chat_bodies import read_chat_request
+from omniagent.http.json_body import read_json
 from tests.fixtures.conversation import Conversation
 from tests.fixtures.endings import ended_in_time
 
@@ -45,15 +48,17 @@ class SdkClient:
         messages: list[Json] | None = None,
         version: int = 6,
         answers: bool = False,
+        **more: Any,
     ) -> Json:
         """Do what a user does, and return what they see at the end.
 
-        With `answers` the page sends by itself once everything is answered, as the SDK's own helpers say.
+        With `answers` the page sends by itself once everything is answered, as the SDK's own helpers say. With
+        `workflow` it uses the WorkflowChatTransport of `@ai-sdk/workflow`.
         """
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         wanted = {"number": number, "api": api, "id": chat_id, "messages": messages or [], "actions": actions}
-        wanted |= {"sdk": version, "answers": answers}
+        wanted |= {"sdk": version, "answers": answers, **more}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
         seen: Json = await answer
@@ -88,14 +93,17 @@ class Server:
         self.app = Starlette(
             routes=[
                 Route("/chat", self._chat, methods=["POST"]),
-                Route("/chat/{id}/stream", self._resume),
+                Route("/chat/{session_id}/stream", self._resume),
                 Route("/sessions/{id}/cancel", self._cancel, methods=["POST"]),
             ],
             exception_handlers={RequestError: _problem},
         )
+        self.app.state.application, self.app.state.authenticate = self, _anybody
+        self.resumes: list[str] = []
+        """The queries of the requests that resumed a stream."""
 
     async def _chat(self, request: Request) -> Response:
-        asked = read_chat_request(await request.json())
+        asked = read_chat_request(await read_json(request, labelled=False))
         conversation = self._session(asked.session_id)
         if asked.replies:
             message_id = asked.query.message_id
@@ -107,11 +115,15 @@ class Server:
         return streamed(request, stream)
 
     async def _resume(self, request: Request) -> Response:
-        stream = await self._session(request.path_params["id"]).runner().resume()
-        if stream is None:
-            return Response(status_code=204)
-        self.joined.release()
-        return streamed(request, stream)
+        self.resumes.append(str(request.url.query))
+        response = await resume(request)
+        if response.status_code == 200:
+            self.joined.release()
+        return response
+
+    async def runner(self, _: str, session_id: str | None, **__: Any) -> TurnOperator:
+        """As the product's `Application`."""
+        return self._session(session_id).runner()
 
     async def _cancel(self, request: Request) -> Response:
         await self._session(request.path_params["id"]).stop()
@@ -120,6 +132,10 @@ class Server:
     def _session(self, session_id: str | None) -> Conversation:
         assert self.conversation is not None
         return self.conversation.but(session_id=session_id)
+
+
+async def _anybody(_: Request) -> Caller:
+    return Caller("you")
 
 
 async def _problem(_: Request, error: Exception) -> Response:
@@ -151,6 +167,7 @@ async def running_server() -> AsyncIterator[Server]:
 def server(running_server: Server, conversation: Conversation) -> Server:
     """The server, for the conversation of this test."""
     running_server.conversation, running_server.joined = conversation, asyncio.Semaphore(0)
+    running_server.resumes.clear()
     return running_server
 
 
@@ -159,7 +176,7 @@ async def sdk() -> AsyncIterator[SdkClient]:
     """The AI SDK's clients. Their packages are installed, as the lock file says, when one is missing."""
     if not shutil.which("node"):
         pytest.skip("Node is not installed: the AI SDK's own client cannot be driven")
-    if not (HERE / "node_modules" / "ai-v7").is_dir():
+    if not (HERE / "node_modules" / "openapi-typescript").is_dir():
         installing = await asyncio.create_subprocess_exec("npm", "ci", "--no-audit", "--no-fund", cwd=HERE)
         assert await installing.wait() == 0, "npm ci failed"
     process = await asyncio.create_subprocess_exec(

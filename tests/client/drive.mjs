@@ -2,6 +2,8 @@
 // and answers each with a line: what a user of `useChat` would see after it, {status, error, messages, data, finishes, bodies}.
 import { createInterface } from "node:readline";
 
+console.error = console.warn = () => {}; // WorkflowChatTransport reports each cut stream
+
 const packages = { 5: "ai-v5", 6: "ai", 7: "ai-v7" };
 
 class State {
@@ -24,11 +26,11 @@ class State {
 
 // A line that goes dead, or a user who does something, as soon as an event of the given type has arrived.
 function fetchUntil(eventType, act) {
+  let acted = false;
   return async (url, options) => {
     const response = await fetch(url, options);
     if (!eventType || !response.body) return response;
     let text = "";
-    let acted = false;
     const decoder = new TextDecoder();
     const watch = new TransformStream({
       async transform(chunk, controller) {
@@ -60,20 +62,35 @@ async function post(url, body) {
   if (!response.ok) throw new Error(text);
 }
 
-async function drive({ api, id, sdk: version, answers, messages, actions }) {
+// WorkflowChatTransport names neither the chat nor a content type. `unmodified` leaves it so.
+async function workflowTransport(options, { unmodified, startIndex }) {
+  const { WorkflowChatTransport } = await import("@ai-sdk/workflow/client");
+  const { headers, ...rest } = options;
+  const named = {
+    prepareSendMessagesRequest: ({ id, messages, trigger, messageId }) => ({
+      headers,
+      body: { id, messages: messages.slice(-2), trigger, messageId },
+    }),
+    prepareReconnectToStreamRequest: ({ api }) => ({ api, headers }),
+  };
+  return new WorkflowChatTransport({ ...rest, ...(unmodified ? {} : named), initialStartIndex: startIndex });
+}
+
+async function drive({ api, id, sdk: version, answers, messages, actions, workflow }) {
   const sdk = await import(packages[version]);
   class Chat extends sdk.AbstractChat {}
   const seen = { data: [], finishes: [], bodies: [] };
   let current;
   let onEnd = () => {};
-  const transport = new sdk.DefaultChatTransport({
+  const options = {
     api: `${api}/chat`,
     headers: version === 6 ? {} : { "x-ai-sdk": String(version) },
     fetch: (url, options) => {
       if (options.body) seen.bodies.push(JSON.parse(options.body));
       return current(url, options);
     },
-  });
+  };
+  const transport = workflow ? await workflowTransport(options, workflow) : new sdk.DefaultChatTransport(options);
   const chat = new Chat({
     id,
     state: new State(messages),
@@ -107,6 +124,8 @@ async function drive({ api, id, sdk: version, answers, messages, actions }) {
     if (action.do === "resume") await chat.resumeStream();
     if (action.do === "regenerate") await chat.regenerate({ messageId: action.messageId });
     if (action.do === "post") await post(`${api}/chat`, action.body);
+    if (action.do === "validate")
+      seen.valid = (await sdk.safeValidateUIMessages({ messages: chat.messages })).success;
     if (action.do === "decide") await sentByItself(action, () => chat.addToolApprovalResponse(action.response));
     if (action.do === "output") await sentByItself(action, () => chat.addToolOutput(action.result));
   }

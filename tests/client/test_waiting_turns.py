@@ -181,6 +181,28 @@ async def test_a_page_that_answers_only_some_calls_of_a_step_shows_what_is_store
     assert comparable(seen["messages"]) == comparable(shop.stored)
 
 
+async def test_a_deep_output_and_a_large_number_do_not_stop_the_chat(
+    sdk: SdkClient, server: Server, conversation: Conversation
+) -> None:
+    @tool(approval=lambda _, arguments: arguments.needs)
+    async def dig(needs: bool) -> Any:
+        """Return 32 levels, which are stored as they are, and the largest number that is."""
+        found: Any = 2**63 - 1  # a page sends it back as 9223372036854776000
+        for _ in range(32):
+            found = [found]
+        return found
+
+    server.conversation = conversation.but(agent=Agent("miner", "", [dig]))
+    both = '[tool:dig {"needs": false}] [tool:dig {"needs": true}] [then] [echo:Done.]'
+    waiting = await sdk.drive(server.url, conversation.session_id, send(both))
+    approve = decide(calls(waiting["messages"])[1], approved=True)
+    seen = await sdk.drive(
+        server.url, conversation.session_id, approve, send("[echo:Next.]"), messages=waiting["messages"], answers=True
+    )
+    assert (seen["error"], states(seen["messages"][:2])) == (None, ["output-available"] * 2)
+    assert seen["messages"][-1]["parts"][-1]["text"] == "Next."
+
+
 @approving_versions
 async def test_another_page_is_told_who_decided_what_and_why(sdk: SdkClient, shop: Shop, version: int) -> None:
     await sdk.drive(*shop.chat, send(REFUND), version=version)
@@ -199,6 +221,19 @@ async def test_another_page_is_told_who_decided_what_and_why(sdk: SdkClient, sho
     else:
         assert told in seen["data"], "version 6 has no chunk for it: its page is told, its message is not"
         assert comparable(seen["messages"]) == comparable(shop.stored)
+
+
+@approving_versions
+async def test_a_resumed_approval_is_valid_for_the_clients_own_schema(sdk: SdkClient, shop: Shop, version: int) -> None:
+    await sdk.drive(*shop.chat, send(REFUND), version=version)
+    page = shop.stored
+    approval = {"tool_call_id": calls(page)[0]["toolCallId"], "approved": True}
+    body = {"session_id": shop.conversation.session_id, "replies": [approval]}
+    seen = await sdk.drive(
+        *shop.chat, {"do": "post", "body": body}, {"do": "resume"}, {"do": "validate"}, messages=page, version=version
+    )
+    assert (seen["error"], seen["valid"], states(seen["messages"])) == (None, True, ["output-available"])
+    assert comparable(seen["messages"]) == comparable(shop.stored)
 
 
 async def test_version_7_is_shown_a_message_that_joins_the_answer(

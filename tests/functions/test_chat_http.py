@@ -116,7 +116,7 @@ async def test_a_failed_turn_ends_with_the_fallback_text_and_an_error_last(produ
     ("content", "headers", "status", "code"),
     [
         ('{"query": ', {}, 400, "malformed_request"),
-        ('{"query": "Hello"}', {"content-type": "text/plain"}, 415, "unsupported_media_type"),
+        ('{"query": "Hello"}', {"content-type": "text/csv"}, 415, "unsupported_media_type"),
         ('{"messages": [{}], "trigger": "regenerate-message", "id": "unknown"}', {}, 404, "not_found"),
         ('{"query": "Hello"}', {"x-user-id": "a,b"}, 422, "invalid_request"),
     ],

@@ -1,6 +1,7 @@
 """The chat function's routes, with a runner that records how it is called."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -10,8 +11,11 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel, Field
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
+from omniagent.ai.result import StreamPosition
 from omniagent.errors import StorageUnavailable, TurnInProgress
 from omniagent.http.chat_app import chat_app
 from omniagent.http.chat_bodies import read_chat_request
@@ -27,6 +31,9 @@ class Answer:
     """An answer of three frames. `released` holds back everything after the first one."""
 
     session_id: str = "s1"
+    journal_id: str = "j1"
+    message_id: str = "a1"
+    seen: int | None = None
     log: list[str] = field(default_factory=list)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     failure: Exception | None = None
@@ -64,6 +71,7 @@ class StubRunner:
     refusal: Exception | None = None
     queries: list[Query] = field(default_factory=list)
     deadlines: list[float | None] = field(default_factory=list)
+    positions: list[StreamPosition | None] = field(default_factory=list)
 
     async def start(self, query: Query, *, deadline: float | None) -> Answer | None:
         self.queries.append(query)
@@ -72,7 +80,8 @@ class StubRunner:
             raise self.refusal
         return self.answer
 
-    async def resume(self, *, deadline: float | None) -> Answer | None:
+    async def resume(self, *, deadline: float | None, after: StreamPosition | None) -> Answer | None:
+        self.positions.append(after)
         return self.answer
 
 
@@ -130,6 +139,7 @@ async def test_an_answer_is_streamed_with_its_headers(client: httpx.AsyncClient,
         "cache-control": "no-store",
         "x-accel-buffering": "no",
         "x-session-id": "s1",
+        "x-workflow-run-id": "s1:j1",
     }
     assert expected.items() <= dict(response.headers).items()
     assert services.asked_for == [("local:me", "s1", "pro")]
@@ -144,6 +154,28 @@ async def test_a_path_with_two_slashes_and_no_content_type_is_served(
     answer.released.set()
     response = await client.post("http://localhost//chat", content=b'{"query": "Hi"}')
     assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"sec-fetch-site": "same-origin"}, 200),
+        ({"sec-fetch-site": "cross-site", "authorization": "Bearer x"}, 200),
+        ({"sec-fetch-site": "cross-site"}, 415),
+    ],
+)
+async def test_a_body_of_fetch_is_json_unless_another_site_sent_it_unasked(
+    client: httpx.AsyncClient, services: StubServices, headers: dict[str, str], status: int
+) -> None:
+    answer = services.runner_stub.answer
+    assert answer
+    answer.released.set()
+    sent = {"content-type": "text/plain;charset=UTF-8", **headers}
+    response = await client.post("/chat", content=b'{"query": "Hi"}', headers=sent)
+    assert response.status_code == status
+    if status == 415:
+        assert response.json()["detail"] == "Send application/json, not text/plain."
 
 
 async def test_a_refusal_before_the_first_frame_is_a_problem(client: httpx.AsyncClient, services: StubServices) -> None:
@@ -294,7 +326,12 @@ async def test_every_body_becomes_a_query(
             {"message": {"id": "m1", "parts": [{"type": "", "text": "Hi"}]}},
             "parts: messages may contain text parts only, not ''.",
         ),
-        ({"message": message("Hi", "no id")}, "message.id: "),
+        ({"message": {"content": "Hi"}}, "message: it has `content`, but AI SDK 5 and newer send `parts`"),
+        ({"messages": [{}, {"role": "user", "content": "Hi"}]}, "messages.1: it has `content`"),
+        ({"message": message("Hi", "no id")}, "message.id: the message's id must be 1 to 128"),
+        ({"messages": [message("Hi", "no id")]}, "messages.0.id: the message's id must be 1 to 128"),
+        ({"id": "no id", "messages": [message("Hi")]}, "id: the chat's id must be 1 to 128"),
+        ({"query": "\ud83d"}, "query: Input should be a valid string"),
         ({"query": 1, "message_id": "no id"}, "query: Input should be a valid string; message_id: "),
         *(
             ({**body, "busy": busy}, "busy: ")
@@ -304,7 +341,7 @@ async def test_every_body_becomes_a_query(
     ],
 )
 async def test_a_wrong_body_names_the_field(client: httpx.AsyncClient, body: Any, detail: str) -> None:
-    response = await client.post("/chat", json=body)
+    response = await client.post("/chat", content=json.dumps(body))
     assert response.status_code == 422
     assert response.json()["detail"].startswith(detail)
 
@@ -327,6 +364,15 @@ async def test_the_framework_s_own_refusals_are_problems(client: httpx.AsyncClie
     assert (await client.get("/chat/")).status_code == 404
 
 
+async def test_under_a_prefix_the_page_finds_its_document(services: StubServices) -> None:
+    server = Starlette(routes=[Mount("/api", chat_app(services))])  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(server), base_url="http://localhost") as client:
+        page = await client.get("/api/chat/docs")
+        document = await client.get(str(page.url.join("openapi.json")))
+    assert "cdn.jsdelivr.net" in page.headers["content-security-policy"]
+    assert document.json()["servers"] == [{"url": "/api"}]
+
+
 async def test_nobody_gets_in_without_authentication(services: StubServices) -> None:
     async with client_of(services, client=("203.0.113.7", 1)) as client:
         for response in (await client.post("/chat", content=b"not json"), await client.get("/chat/s1/stream")):
@@ -335,12 +381,12 @@ async def test_nobody_gets_in_without_authentication(services: StubServices) -> 
 
 
 async def test_the_pages_describe_the_routes_and_can_be_switched_off(client: httpx.AsyncClient) -> None:
-    document = (await client.get("/openapi.json")).json()
+    document = (await client.get("/chat/openapi.json")).json()
     assert document["paths"].keys() == {"/chat", "/chat/{session_id}/stream", "/chat/approvals/{request_id}"}
     post = document["paths"]["/chat"]["post"]
     assert [parameter["name"] for parameter in post["parameters"]] == ["stream", "background", "x-ai-sdk"]
-    assert post["responses"]["200"]["content"].keys() == {"text/event-stream", "application/json"}
-    assert "/openapi.json" in (await client.get("/docs")).text
+    assert list(post["responses"]["200"]["content"]) == ["application/json", "text/event-stream"]
+    assert "'openapi.json'" in (await client.get("/chat/docs")).text, "beside the page, under any prefix"
     async with client_of(StubServices(docs_enabled=False)) as quiet:
-        for path in ("/docs", "/openapi.json"):
+        for path in ("/chat/docs", "/chat/openapi.json"):
             assert (await quiet.get(path)).status_code == 404

@@ -64,6 +64,7 @@ def test_the_stack_tells_about_itself(http: httpx.Client) -> None:
     assert (info["model"], info["offline"], info["context_max_tokens"]) == ("offline", True, 32_000)
     assert set(info["versions"]) == {"omniagent", "python"}
     assert "/sessions" in http.get("/openapi.json").json()["paths"]
+    assert "/chat" in http.get("/chat/openapi.json").json()["paths"]
 
 
 def test_the_callers_settings_reach_the_functions(monkeypatch: pytest.MonkeyPatch) -> None:

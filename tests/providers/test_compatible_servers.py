@@ -15,8 +15,9 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolDelta,
     ModelToolStart,
 )
-from omniagent.ai.providers.openai.openai_chat import ChatReader
+from omniagent.ai.providers.openai.openai_chat import ChatReader, ThinkingReader
 from omniagent.ai.providers.openai.openai_responses import ResponseReader
+from omniagent.ai.providers.openai.think_tags import ThinkTagsMode
 from omniagent.ai.providers.stream_reader import EventDecoder
 from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import FinishReason, Usage
@@ -249,9 +250,55 @@ def test_a_finish_reason_becomes_ours(finish: str, reason: FinishReason) -> None
     assert finish_of(chat({"content": "hi"}, finish=finish)).reason == reason
 
 
-def test_a_stream_without_a_finish_reason_is_broken() -> None:
+@pytest.mark.parametrize("finish", [None, ""])
+def test_done_after_text_or_complete_calls_is_a_finish_reason(finish: str | None) -> None:
+    assert chat({"content": "hi"}, finish=finish) == [ModelText("hi"), ModelFinish("stop", Usage())]
+    called = chat(piece('{"a": 1}', index=0, id=ID, name="add"), finish=finish)
+    assert called == [*call_events(ID, '{"a": 1}'), ModelFinish("tool-calls", Usage())]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "done"),
+    [
+        ([{"content": "hi"}], False),
+        ([{"reasoning_content": "hm"}], True),
+        ([{"content": "hi"}, piece('{"a"', index=0, id=ID, name="add")], True),
+    ],
+)
+def test_a_stream_that_was_cut_without_a_finish_reason_is_broken(deltas: list[Json], done: bool) -> None:
     with pytest.raises(ModelStreamBroken):
-        chat({"content": "hi"}, finish=None)
+        read(ChatReader(), frames(chat_chunks(*deltas, finish=None), done=done))
+
+
+THOUGHT = [ModelReasoning("Hm, 1 < 2."), ModelReasoningDone(), ModelText("Yes. <think>No</think>")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "events"),
+    [
+        ("both", "\n<think>\nHm, 1 < 2.</think>\n\nYes. <think>No</think>", THOUGHT),
+        ("closing", "Hm, 1 < 2.</think>\n\nYes. <think>No</think>", THOUGHT),
+        ("both", " Yes.</think>", [ModelText(" Yes.</think>")]),
+        ("both", "<thin", [ModelText("<thin")]),
+        ("both", "<think>Hm </thi", [ModelReasoning("Hm </thi"), ModelReasoningDone()]),
+        (None, "<think>Hm</think>Yes.", [ModelText("<think>Hm</think>Yes.")]),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_think_tags_at_the_beginning_are_reasoning(
+    mode: ThinkTagsMode | None, text: str, events: list[ModelEvent], size: int
+) -> None:
+    deltas: list[Json] = [{"content": text[at : at + size]} for at in range(0, len(text), size)]
+    reader = ThinkingReader("", mode) if mode else ChatReader()
+    told = merged(read(reader, frames(chat_chunks(*deltas), done=True)))
+    assert told == [*events, ModelFinish("stop", Usage())]
+
+
+def test_a_call_follows_the_reasoning_of_an_open_think_tag() -> None:
+    deltas: list[Json] = [{"content": "<think>Add <"}, piece('{"a": 1}', index=0, id=ID, name="add")]
+    told = merged(read(ThinkingReader("", "both"), frames(chat_chunks(*deltas, finish="tool_calls"), done=True)))
+    assert told[:2] == [ModelReasoning("Add <"), ModelReasoningDone()]
+    assert told[2:-1] == call_events(ID, '{"a": 1}')
 
 
 @pytest.mark.parametrize("is_last", [True, False])

@@ -6,6 +6,8 @@ from typing import Any
 from tests.fixtures.world import User, World
 
 Json = dict[str, Any]
+DOCUMENTS = {"chat": "/chat/openapi.json", "sessions": "/openapi.json"}
+"""Where the apps describe themselves."""
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from tests.fixtures.function_url import PAYLOADS, Payload
 from tests.fixtures.issuer import AUDIENCE, Issuer
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
-from tests.security.routes import ONE_OF_EACH_FUNCTION, ROUTES, Route
+from tests.security.routes import DOCUMENTS, ONE_OF_EACH_FUNCTION, ROUTES, Route
 
 Json = dict[str, Any]
-PAGES = {"/docs", "/openapi.json"}
+PAGES = {"/docs", "/openapi.json", "/chat/docs", "/chat/openapi.json"}
 SECRET = "the treasure is under the oak"
 
 
@@ -189,7 +189,7 @@ def test_a_signature_is_no_token(world: World, ada: User) -> None:
 
 def test_the_pages_ask_for_a_token_where_one_is_needed(world: World) -> None:
     for name in world.functions:
-        document = world.client(signed=False).get(f"http://{name}/openapi.json").json()
-        assert document["components"]["securitySchemes"] == {"HTTPBearer": {"type": "http", "scheme": "bearer"}}
-        operations = [operation for path in document["paths"].values() for operation in path.values()]
-        assert all(operation["security"] == [{"HTTPBearer": []}] for operation in operations)
+        document = world.client(signed=False).get(f"http://{name}{DOCUMENTS[name]}").json()
+        [(scheme, described)] = document["components"]["securitySchemes"].items()
+        assert (described["type"], described["scheme"]) == ("http", "bearer")
+        assert document["security"] == [{scheme: []}]

@@ -12,7 +12,7 @@ from local.stack import StackOptions, local_stack
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
 from tests.fixtures.zygote import forks
-from tests.security.routes import ROUTES, Route, owner_for
+from tests.security.routes import DOCUMENTS, ROUTES, Route, owner_for
 
 ORIGIN, OTHER = "https://app.example.com", "https://evil.example.com"
 SAFE = {
@@ -48,12 +48,15 @@ def test_every_answer_keeps_browsers_from_guessing_and_speaks_of_no_other_origin
         assert not [name for name in response.headers if name.startswith("access-control-")]
 
 
+PAGE = {"chat": "/chat/docs", "sessions": "/docs"}
+
+
 @pytest.mark.parametrize("function", ["chat", "sessions"])
 def test_the_pages_can_be_switched_off(function: str, world: World, quiet: World) -> None:
-    for path in ("/docs", "/openapi.json", "/redoc", "/docs/oauth2-redirect"):
+    for path in (DOCUMENTS[function], PAGE[function], "/redoc", "/docs/oauth2-redirect"):
         response = quiet.client().get(f"http://{function}{path}")
         assert check_problem(response)["status"] == 404
-    page = world.client().get(f"http://{function}/docs")
+    page = world.client().get(f"http://{function}{PAGE[function]}")
     assert page.status_code == 200
     assert "Swagger" in page.text
     policy = page.headers["content-security-policy"]

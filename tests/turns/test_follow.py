@@ -11,12 +11,14 @@ import pytest
 from omniagent import Agent, AnswerStream, TurnHooks, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.scripted import Gate
+from omniagent.ai.result import StreamPosition
 from omniagent.errors import TooManyReaders, TurnInProgress
 from omniagent.protocol import sse
 from omniagent.session.live import SessionMessage
 from omniagent.testing import MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.journal import follow
+from omniagent.turns.journal.positions import LOST
 from omniagent.turns.setup import MAX_ATTEMPTS
 from tests.fixtures.answers import answer_of
 from tests.fixtures.stream import check_order
@@ -161,6 +163,53 @@ async def test_a_reader_gets_the_stored_answer_if_the_registry_stays_down() -> N
     check_order(list(sse.decode(shown)))
     assert (text_of(shown), shown.endswith(sse.DONE)) == ("Half and all.", True)
     await turn.ended()
+
+
+@pytest.mark.usefixtures("_buried")
+@pytest.mark.parametrize("is_dead_before", [True, False])
+async def test_a_position_in_what_a_dead_process_showed_is_lost(is_dead_before: bool) -> None:
+    house = House(["Half ", gate := Gate(), "and all."], ["Another answer."])
+    process = Process()
+    turn = await house.runner(process).start(QUERY)
+    await gate.reached()
+    seen = 0
+    async for frames in turn.sse():
+        seen += len(list(sse.decode(frames)))
+        if "Half" in text_of(frames):
+            break
+    position = StreamPosition(turn.journal_id, seen)
+    if is_dead_before:
+        house.kill(process)
+        await joined((await house.resumed()).sse())
+    rest = await house.runner().resume(after=position)
+    assert rest is not None
+    if not is_dead_before:
+        house.kill(process)
+    assert (await joined(rest.sse())).endswith(LOST)
+    await rest.ended()
+
+
+async def test_a_position_is_lost_with_its_journal() -> None:
+    house = House("All of it.")
+    turn = await house.runner().start(QUERY)
+    await turn.ended()
+    await house.registry.erase(house.world.session.key)
+    rest = await house.runner().resume(after=StreamPosition(turn.journal_id, 2))
+    assert rest is not None
+    assert (await joined(rest.sse())).endswith(LOST)
+
+
+async def test_the_rest_of_a_continued_turn_follows_what_its_client_has_seen() -> None:
+    house = House(["Let me see.", ToolCall("pay")], "It is paid.")
+    await (await house.runner().start(QUERY)).ended()
+    [request] = await house.runner().requests()
+    turn = await house.runner().reply(request.approve())
+    live = [event async for event in turn]
+    await turn.ended()
+    rest = await house.runner().resume(after=StreamPosition(turn.journal_id, 3))
+    assert rest is not None
+    assert [event async for event in rest] == live[3:]
+    await rest.ended()
 
 
 async def test_a_turn_that_waited_and_goes_on_is_followed_from_its_first_event() -> None:

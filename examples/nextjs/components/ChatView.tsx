@@ -2,7 +2,7 @@
 
 import { useChat } from "@ai-sdk/react";
 import { useCallback, useEffect, useRef, useState } from "react";
-import { type MessagePage, loadMessages, nameSession } from "@/lib/api";
+import { type MessagePage, loadMessages, nameSession, switchBranch } from "@/lib/api";
 import { Conversation } from "@/lib/conversation";
 import { Composer } from "./Composer";
 import { ErrorText } from "./ErrorText";
@@ -20,9 +20,11 @@ export function ChatView({ id, page }: { id: string; page: MessagePage }) {
   );
   const [reconnecting, onReconnecting] = useState(false);
   const [conversation] = useState(() => new Conversation(id, page.messages, { onTurn, onReconnecting }));
-  const { messages, setMessages, sendMessage, regenerate, addToolApprovalResponse, status, error } = useChat({ chat: conversation.chat });
+  const { messages, setMessages, sendMessage, regenerate, addToolApprovalResponse, status, error } = useChat({
+    chat: conversation.chat,
+  });
   const [before, setBefore] = useState(page.before);
-  const [stopError, setStopError] = useState<Error>();
+  const [actionError, setActionError] = useState<Error>();
   const end = useRef<HTMLDivElement>(null);
   const answering = reconnecting || status === "submitted" || status === "streaming";
 
@@ -37,32 +39,41 @@ export function ChatView({ id, page }: { id: string; page: MessagePage }) {
     setMessages((shown) => [...earlier.messages, ...shown]);
   }
 
+  async function switchTo(nodeId: string) {
+    await switchBranch(id, nodeId);
+    const shown = await loadMessages(id);
+    setBefore(shown.before);
+    setMessages(shown.messages);
+  }
+
+  const act = (action: Promise<void>) => void action.then(() => setActionError(undefined), setActionError);
+
   return (
     <>
       <section aria-live="polite">
+        {messages.length === 0 && !answering && <h1 className="greeting">What can I do for you?</h1>}
         {before && <button onClick={() => void showEarlier()}>Earlier messages</button>}
-        {messages.map((message, index) => (
+        {messages.map((message) => (
           <MessageView
-            key={message.id}
+            key={message.metadata?.nodeId ?? message.id}
             message={message}
-            onDecide={(id, approved) => void addToolApprovalResponse({ id, approved })}
-            onRegenerate={
-              !answering && message.role === "assistant" && index === messages.length - 1
-                ? () => void regenerate({ messageId: message.id })
-                : undefined
-            }
+            busy={answering}
+            onDecide={(id, approved, reason) => void addToolApprovalResponse({ id, approved, reason })}
+            onEdit={(text) => void sendMessage({ text, messageId: message.id })}
+            onRegenerate={() => void regenerate({ messageId: message.id })}
+            onSwitch={(nodeId) => act(switchTo(nodeId))}
           />
         ))}
-        {status === "submitted" && <p className="quiet">…</p>}
+        {status === "submitted" && <p className="quiet pulse">Thinking …</p>}
         {reconnecting && <p className="quiet">Reconnecting …</p>}
         {error && !reconnecting && <ErrorText error={error} onRetry={() => conversation.retry()} />}
-        {stopError && <ErrorText error={stopError} />}
+        {actionError && <ErrorText error={actionError} />}
         <div ref={end} />
       </section>
       <Composer
         answering={answering}
         onSend={(text) => void sendMessage({ text })}
-        onStop={() => void conversation.stop().then(() => setStopError(undefined), setStopError)}
+        onStop={() => act(conversation.stop())}
       />
     </>
   );

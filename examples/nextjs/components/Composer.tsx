@@ -21,6 +21,7 @@ export function Composer({ answering, onSend, onStop }: Props) {
 
   return (
     <form
+      className="composer"
       onSubmit={(event) => {
         event.preventDefault();
         send();
@@ -29,6 +30,7 @@ export function Composer({ answering, onSend, onStop }: Props) {
       <textarea
         aria-label="Message"
         autoFocus
+        placeholder="Message"
         rows={2}
         value={text}
         onChange={(event) => setText(event.target.value)}
@@ -39,7 +41,7 @@ export function Composer({ answering, onSend, onStop }: Props) {
           Stop
         </button>
       ) : (
-        <button type="submit" disabled={!text.trim()}>
+        <button type="submit" className="primary" disabled={!text.trim()}>
           Send
         </button>
       )}

@@ -7,8 +7,17 @@ const withoutSlash = (url: string) => url.replace(/\/+$/, "");
 export const CHAT_URL = withoutSlash(process.env.NEXT_PUBLIC_CHAT_URL ?? "http://127.0.0.1:8000");
 const SESSIONS_URL = withoutSlash(process.env.NEXT_PUBLIC_SESSIONS_URL ?? "http://127.0.0.1:8000");
 
-/** What the server adds to an answer. */
-export type Metadata = { sessionId?: string; turnNumber?: number; status?: string };
+/** The versions of a message: which one this is (from 0), and the nodes of its neighbours. */
+export type Siblings = { index: number; count: number; previous?: string; next?: string };
+/** What the server adds to a message. The history is a tree: an edit and a regeneration make a sibling. */
+export type Metadata = {
+  sessionId?: string;
+  turnNumber?: number;
+  status?: string;
+  nodeId?: string;
+  parentId?: string;
+  siblings?: Siblings;
+};
 export type ChatMessage = UIMessage<Metadata, { session: Metadata }>;
 
 export type Session = { id: string; name: string | null; answering: boolean; updatedAt: string };
@@ -58,6 +67,15 @@ export async function stopAnswer(id: string, messageId: string): Promise<boolean
     if (error instanceof Problem && ["no_running_turn", "not_found"].includes(error.code)) return false;
     throw error;
   }
+}
+
+/** Show another version of a message, and what followed it. */
+export async function switchBranch(id: string, nodeId: string): Promise<void> {
+  await request(`${path(id)}/branch`, {
+    method: "PUT",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ nodeId }),
+  });
 }
 
 /** Let the model name the chat. */

@@ -34,9 +34,10 @@ export class Conversation {
       transport: new DefaultChatTransport<ChatMessage>({
         api: `${CHAT_URL}/chat`,
         fetch: request,
-        // The server has the history: send what is new. The message's id makes a second try harmless.
+        // The server has the history: send what is new, and the message before it, which says where it belongs.
+        // The message's id makes a second try harmless.
         prepareSendMessagesRequest: ({ id, messages, trigger, messageId }) => ({
-          body: { id, trigger, messages: messages.slice(-1), ...(trigger === "regenerate-message" && { messageId }) },
+          body: { id, trigger, messages: messages.slice(-2), messageId },
         }),
       }),
       // Once every call of the last step is approved or denied, the answers are sent and the turn goes on.
@@ -48,6 +49,8 @@ export class Conversation {
         // A stream that broke, or that ended without `finish`, says nothing about the answer: look for it again.
         this.#lost = isError ? this.chat.error instanceof TypeError : !isAbort && finishReason === undefined;
         if (this.#lost) void this.follow();
+        // What the stream does not say: why a call needs an approval, and which versions a message has.
+        else if (!isAbort && !isError) void this.#refresh();
       },
     });
   }
@@ -105,6 +108,14 @@ export class Conversation {
     if (this.chat.messages !== shown) return; // the user went on meanwhile
     if (stored.messages.some((message) => message.id === question.id)) this.#show(stored);
     else if (this.chat.lastMessage === question) await this.chat.sendMessage();
+  }
+
+  async #refresh(): Promise<void> {
+    const shown = this.chat.messages;
+    const stored = await loadMessages(this.chat.id).catch(() => undefined);
+    // The user went on meanwhile, or the answer is not there yet.
+    if (this.chat.messages !== shown || stored?.messages.at(-1)?.id !== shown.at(-1)?.id) return;
+    if (stored) this.#show(stored);
   }
 
   #show({ messages }: MessagePage): void {

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from omniagent.ai.client_tools import ClientTool as ClientTool, ask_user as ask_user, client_tool as client_tool
     from omniagent.ai.context import Callbacks as Callbacks, RunContext as RunContext
     from omniagent.ai.providers.llm_provider import Overrides as Overrides
-    from omniagent.ai.result import AnswerStream as AnswerStream, RunResult as RunResult
+    from omniagent.ai.result import (
+        AnswerStream as AnswerStream,
+        RunResult as RunResult,
+        StreamPosition as StreamPosition,
+    )
     from omniagent.ai.runner import Runner as Runner
     from omniagent.ai.tools import Tool as Tool, tool as tool
     from omniagent.budget.spending import Spending as Spending, SpendingCounter as SpendingCounter
@@ -83,7 +87,7 @@ else:  # a type checker would take any name for one of `__getattr__`
             "ai.client_tools": "ClientTool ask_user client_tool",
             "ai.context": "Callbacks RunContext",
             "ai.providers.llm_provider": "Overrides",
-            "ai.result": "AnswerStream RunResult",
+            "ai.result": "AnswerStream RunResult StreamPosition",
             "ai.runner": "Runner",
             "ai.tools": "Tool tool",
             "budget.spending": "Spending SpendingCounter",

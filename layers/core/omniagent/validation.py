@@ -12,10 +12,14 @@ class Invalid(Protocol):
     def errors(self) -> Sequence[Any]: ...
 
 
-def problems_of(exc: Invalid, *, whole: str = "body") -> str:
-    """Describe what is wrong and where, without repeating the input. `whole` names the value itself."""
-    places = [(".".join(map(str, each["loc"])) or whole, each["msg"]) for each in exc.errors()[:MAX_PROBLEMS]]
-    return "; ".join(f"{place}: {message}" for place, message in places)
+def problems_of(exc: Invalid, *, whole: str = "body", at: str = "") -> str:
+    """Describe what is wrong and where, without repeating the input.
+
+    `whole` names the value itself, and `at` is its place in a larger one.
+    """
+    prefix = [at] if at else []
+    errors = [(".".join(map(str, (*prefix, *each["loc"]))), each["msg"]) for each in exc.errors()[:MAX_PROBLEMS]]
+    return "; ".join(f"{place or whole}: {text.removeprefix('Value error, ')}" for place, text in errors)
 
 
 def first_problem(exc: Invalid) -> str:

@@ -79,12 +79,26 @@ class RunResult(Generic[Output_co]):
         return self.message.turn_number
 
 
+@dataclass(frozen=True, slots=True)
+class StreamPosition:
+    """Where a reader of a stream wants to go on: after the events that it has seen."""
+
+    journal: str = ""
+    """`AnswerStream.journal_id`. Empty: that of the running turn, or of the latest answer."""
+    seen: int | None = 0
+    """How many events it has seen. Negative: all but the last ones. None: all, to the end."""
+
+
 class AnswerSource(Protocol):
     """An answer that can be read: of a turn that runs here, runs elsewhere, or has ended."""
 
     @property
     def message_id(self) -> str:
         """The id of the answer's message."""
+
+    @property
+    def journal_id(self) -> str:
+        """The id of the journal whose events these are. Empty if they are not those of a journal, from its first."""
 
     def frames(self) -> AsyncIterator[bytes]:
         """The stream's bytes from its first event to `[DONE]`."""
@@ -127,6 +141,16 @@ class AnswerStream(Generic[Output_co]):
         if self._source is None:
             raise _not_started("message_id")
         return self._source.message_id
+
+    @property
+    def journal_id(self) -> str:
+        """The journal in which `Runner.resume` finds the rest of this stream, with a position. Empty: there is none."""
+        return self._source.journal_id if self._source is not None else ""
+
+    @property
+    def seen(self) -> int | None:
+        """How many events were left out at the beginning, after `Runner.resume` with a position."""
+        return getattr(self._source, "seen", None)
 
     def __await__(self) -> Generator[Any, None, "AnswerStream[Output_co]"]:
         yield from self._opened().__await__()

@@ -17,7 +17,7 @@ from omniagent.ai.agent import Agent
 from omniagent.ai.providers import chain_of, without_vendor
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
 from omniagent.ai.providers.model_calls import ProviderPool
-from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
+from omniagent.ai.result import AnswerSource, AnswerStream, RunResult, StreamPosition
 from omniagent.ai.schema import Output_co
 from omniagent.ai.signatures import check_rule
 from omniagent.budget.memory_counter import MemoryCounter
@@ -197,8 +197,12 @@ class Runner(Generic[Output_co]):
         return self._stream_of(partial(self._go_on, replies, answer_id, approver, deadline))
 
     @traced("resume")
-    async def resume(self, *, deadline: float | None = None) -> AnswerStream[Output_co] | None:
+    async def resume(
+        self, *, deadline: float | None = None, after: StreamPosition | None = None
+    ) -> AnswerStream[Output_co] | None:
         """Follow the running turn from its first event. None if none runs. If its process died, it goes on here.
+
+        `after` names events that were seen before, also of an answer that has ended. Only the rest is streamed.
 
         A stream ends without `finish` after two minutes and at its deadline: resume again. Raises `TooManyReaders`.
 
@@ -208,8 +212,9 @@ class Runner(Generic[Output_co]):
         limit, head = self._limit(deadline), await self._session.head()
         if head is None:
             return None
-        if head.turn is None and not head.queue:
-            return await self._replayed(head)
+        if head.turn is None and not head.queue and after is None:
+            ended = await self._replayed(head)
+            return None if ended is None else await self._ready(ended)
         setup = await self._setup()
         if head.running is None and head.queue:
             from omniagent.turns.watch.takeover import take_up  # needed only for messages in line
@@ -218,20 +223,26 @@ class Runner(Generic[Output_co]):
                 if (begun := await take_up(setup, limit)) is not None:
                     return await self._ready(begun)
             head = await self._session.head()
-        if head is None:
-            return None
+        source = None if head is None else await self._resumed(setup, head, limit, after)
+        return None if source is None else await self._ready(source)
+
+    async def _resumed(
+        self, setup: TurnSetup, head: SessionHead, limit: TimeLimit, after: StreamPosition | None
+    ) -> AnswerSource | None:
+        if after is not None:
+            from omniagent.turns.engine.positioned import rest_of  # needed only by clients that count events
+
+            return await rest_of(setup, head, limit, after)
         if (followed := await joined(setup, head, limit)) is not None:
-            return await self._ready(followed)
+            return followed
         return await self._replayed(head)
 
-    async def _replayed(self, head: SessionHead) -> AnswerStream[Output_co] | None:
+    async def _replayed(self, head: SessionHead) -> AnswerSource | None:
         """Return the latest answer as it is stored, if it has just ended."""
-        if not head.ended_within(REPLAY_SECONDS):
-            return None
-        answer = await self._session.node(head.leaf.node)
+        answer = await self._session.node(head.leaf.node) if head.ended_within(REPLAY_SECONDS) else None
         if answer is None or answer.role != "assistant":
             return None
-        return await self._ready(ReplayedAnswer(self._session.session_id, answer))
+        return ReplayedAnswer(self._session.session_id, answer)
 
     @traced("stop")
     async def stop(self, message_id: str | None = None) -> bool:

@@ -1,5 +1,6 @@
 """The chat function's app: three routes on Starlette alone, because FastAPI would double the cold start."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -8,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from omniagent.ai.schema import json_output
@@ -37,19 +38,25 @@ class EventStream(Response):
     frame the invocation stays open until the turn has ended, but the client does not wait for that.
     """
 
-    def __init__(self, answer: sse.FrameStream) -> None:
-        super().__init__(headers={**sse.HEADERS, "cache-control": "no-store", "x-session-id": answer.session_id})
+    def __init__(self, answer: sse.FrameStream, run_id: str, translate: Callable[[bytes], bytes] = bytes) -> None:
+        super().__init__(headers={**sse.HEADERS, "x-session-id": answer.session_id, "x-workflow-run-id": run_id})
         del self.headers["content-length"]
         self._answer = answer
+        self._translate = translate
+
+    def number(self, number: Callable[[bytes], bytes]) -> None:
+        """Give the events ids."""
+        translate = self._translate
+        self._translate = lambda frames: number(translate(frames))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         frames = self._answer.sse()
         try:
             first = await anext(frames, b"")
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": first, "more_body": True})
+            await send({"type": "http.response.body", "body": self._translate(first), "more_body": True})
             async for frame in frames:
-                await send({"type": "http.response.body", "body": frame, "more_body": True})
+                await send({"type": "http.response.body", "body": self._translate(frame), "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             await self._answer.ended()
@@ -69,7 +76,8 @@ def chat_app(application: "Application", *, authenticate: Authenticate | None = 
         _route("/chat/approvals/{request_id}", decide, "POST"),
     ]
     if application.settings.docs_enabled:
-        routes += [_route("/openapi.json", openapi, "GET"), _route("/docs", docs, "GET")]
+        # Beside those of the sessions app, which a server mounts at the same place.
+        routes += [_route("/chat/openapi.json", openapi, "GET"), _route("/chat/docs", docs, "GET")]
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Boundary, recover=application.recover)],
@@ -81,6 +89,7 @@ def chat_app(application: "Application", *, authenticate: Authenticate | None = 
 
         add_cors(app, origins)
     app.state.application = application
+    app.state.documented_auth = application.settings.auth_mode if authenticate is None else "none"
     app.state.authenticate = authenticate or lazy_authenticator(application.settings, local=application.local)
     return app
 
@@ -90,7 +99,7 @@ async def chat(request: Request) -> Response:
     application: Application = request.app.state.application
     caller = await find_caller(request)
     is_streamed = _flag(request, "stream", default=True)
-    body = read_chat_request(await read_json(request))
+    body = read_chat_request(await read_json(request, labelled=False))
     runner = await _runner(request, caller, body.session_id)
     if _flag(request, "background", default=False):
         return await _accepted(application, runner, body)
@@ -120,11 +129,25 @@ async def _accepted(application: "Application", runner: "TurnOperator", body: Ch
 
 
 async def resume(request: Request) -> Response:
-    """Follow the running answer, or one that has just ended, from its first event; 204 when there is none."""
+    """Follow the running answer, or one that has just ended, from its first event; 204 when there is none.
+
+    A client that has seen the first events says so, and gets the rest.
+    """
+    from omniagent.http.stream_positions import EventIds, read_position  # not for a new message
+
     caller = await find_caller(request)
-    runner = await _runner(request, caller, check_id(request.path_params["session_id"], "session id"))
-    stream = await runner.resume(deadline=deadline_of(request.scope))
-    return Response(status_code=204) if stream is None else streamed(request, stream)
+    session_id, _, journal = request.path_params["session_id"].partition(":")
+    runner = await _runner(request, caller, check_id(session_id, "session id"))
+    position = read_position(request, journal)
+    stream = await runner.resume(deadline=deadline_of(request.scope), after=position)
+    if stream is None:
+        return Response(status_code=204)
+    response, seen = streamed(request, stream), stream.seen or 0
+    if position is not None and (position.seen or 0) < 0:
+        response.headers["x-workflow-stream-tail-index"] = str(seen - (position.seen or 0) - 1)
+    if "text/event-stream" in request.headers.get("accept", ""):
+        response.number(EventIds(stream.journal_id, stream.message_id, seen))
+    return response
 
 
 async def decide(request: Request) -> Response:
@@ -162,21 +185,27 @@ def _approver(caller: Caller) -> "Approver":
 def streamed(request: Request, stream: "AnswerStream") -> EventStream:
     """Stream an answer in AI SDK 6's format, or in that of the version that the client names (`x-ai-sdk`)."""
     sdk = _sdk(request)
+    run_id = f"{stream.session_id}:{stream.journal_id}" if stream.journal_id else stream.session_id
     if sdk == 7:
         from omniagent.protocol.ai_sdk7 import AiSdk7Stream
 
-        return EventStream(AiSdk7Stream(stream))
+        return EventStream(AiSdk7Stream(stream), run_id)
     if sdk == 5:
         from omniagent.protocol.ai_sdk5 import AiSdk5Stream
 
-        return EventStream(AiSdk5Stream(stream))
-    return EventStream(stream)
+        return EventStream(AiSdk5Stream(stream), run_id)
+    if stream.journal_id:  # as the model wrote it: nothing in it is decided yet
+        return EventStream(stream, run_id)
+    from omniagent.protocol.ai_sdk6 import undecided
+
+    return EventStream(stream, run_id, undecided)
 
 
 async def openapi(request: Request) -> Response:
     from omniagent.http.chat_docs import chat_openapi  # imports FastAPI, so only when a page is opened
 
-    return JSONResponse(chat_openapi(request.app.state.application.settings))
+    state = request.app.state
+    return JSONResponse(chat_openapi(state.documented_auth, request.scope.get("root_path", "")))
 
 
 async def docs(_: Request) -> HTMLResponse:
@@ -185,8 +214,16 @@ async def docs(_: Request) -> HTMLResponse:
     return chat_page()
 
 
+class OwnedRoute(Route):
+    """Refuses other methods itself (405), although a server has mounted another app behind it."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child_scope = super().matches(scope)
+        return (match if match is Match.NONE else Match.FULL), child_scope
+
+
 def _route(path: str, endpoint: object, method: str) -> Route:
-    route = Route(path, endpoint, methods=[method])  # type: ignore[arg-type]  # the functions of this module
+    route = OwnedRoute(path, endpoint, methods=[method])  # type: ignore[arg-type]  # the functions of this module
     route.methods = {method}  # Starlette would add HEAD
     return route
 

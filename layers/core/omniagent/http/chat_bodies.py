@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from omniagent.errors import InvalidRequest
-from omniagent.http.json_body import MAX_PARTS, Id, validated
+from omniagent.http.json_body import MAX_PARTS, ChatId, Id, Text, validated
 from omniagent.messages import DataPart, TextPart
 from omniagent.session.ids import is_id
 from omniagent.session.query import Query, UserPart
@@ -46,7 +46,7 @@ class UIPart(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     type: str = Field(max_length=128, json_schema_extra={"pattern": "^(text|data-.+)$"})
-    text: str = ""
+    text: Text = ""
     data: Any = None
     id: str | None = Field(None, max_length=256)
 
@@ -61,6 +61,13 @@ class UIMessage(BaseModel):
     parts: list[UIPart] = Field(min_length=1, max_length=MAX_PARTS)
     metadata: dict[str, Any] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_format(cls, message: Any) -> Any:
+        if isinstance(message, dict) and "content" in message and "parts" not in message:
+            raise ValueError("it has `content`, but AI SDK 5 and newer send `parts`: [{type: 'text', text: …}]")
+        return message
+
 
 class SdkBody(BaseModel):
     """`{id, messages, trigger, messageId?}`, the AI SDK's default. Only the last message is read, and the id of the one
@@ -71,7 +78,7 @@ class SdkBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    id: Id | None = None
+    id: ChatId | None = None
     messages: list[Any] = Field(min_length=1, max_length=MAX_MESSAGES)
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     messageId: Id | None = None  # noqa: N815 - the client's name
@@ -85,7 +92,7 @@ class MessageBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    id: Id | None = None
+    id: ChatId | None = None
     message: UIMessage
     parentId: Id | None = PARENT  # noqa: N815 - the client's name
     busy: Busy | None = BUSY
@@ -97,8 +104,8 @@ class PlainBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    session_id: Id | None = None
-    query: str
+    session_id: ChatId | None = None
+    query: Text
     message_id: Id | None = None
     busy: Busy | None = BUSY
     agent: str | None = AGENT
@@ -140,7 +147,7 @@ def read_chat_request(body: Any) -> ChatRequest:
 
 
 def _from_sdk(body: SdkBody) -> ChatRequest:
-    last = body.messages[-1]
+    last, at = body.messages[-1], f"messages.{len(body.messages) - 1}"
     is_users = _has_role(last, "user")
     if body.trigger == "regenerate-message":
         question = _regenerated(last) if is_users else Query()
@@ -149,11 +156,11 @@ def _from_sdk(body: SdkBody) -> ChatRequest:
     if _has_role(last, "assistant"):
         from omniagent.http.reply_bodies import RepliedBody, RepliedMessage
 
-        message = validated(RepliedMessage, last)
+        message = validated(RepliedMessage, last, at=at)
         return _replied(RepliedBody(id=body.id, message=message, messageId=body.messageId))
     if not is_users:
         raise InvalidRequest("messages: the last message must have the role `user` or `assistant`.")
-    return ChatRequest(body.id, replace(_submitted(validated(UIMessage, last)), **_options(body)))
+    return ChatRequest(body.id, replace(_submitted(validated(UIMessage, last, at=at)), **_options(body)))
 
 
 def _options(body: SdkBody | MessageBody) -> dict[str, Any]:

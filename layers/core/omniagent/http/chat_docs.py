@@ -10,23 +10,38 @@ from starlette.responses import HTMLResponse, Response
 from omniagent import errors
 from omniagent.http.chat_bodies import MessageBody, PlainBody, SdkBody
 from omniagent.http.decisions import Decision
-from omniagent.http.documented import PAID, WITH_BODY, body_schema, documented, inlined
-from omniagent.http.fastapi_app import bare_app
+from omniagent.http.documented import PAID, WITH_BODY, body_schema, component_schemas, documented, reference
+from omniagent.http.event_schemas import ANY_EVENT, event_schemas
+from omniagent.http.fastapi_app import DescribedApp
+from omniagent.http.problems import Problem
 from omniagent.http.reply_bodies import RepliedBody, RepliesBody
+from omniagent.http.shown_messages import ShownMessage, ShownMessageJson
 from omniagent.messages import Status
 from omniagent.session.ids import ID_PATTERN
-from omniagent.settings import Settings
+from omniagent.settings import AuthMode
 
 TITLE = "OmniAgent chat"
+RUN_PATTERN = ID_PATTERN.removesuffix("$") + r"(?::[A-Za-z0-9_~-][A-Za-z0-9_.~-]{0,127})?$"
+MOST_EVENTS = 999_999_999
 ANSWERS = (errors.UnknownRequest, errors.NotWaiting, errors.ReplyConflict, errors.RequestExpired)
-EVENTS: dict[str, Any] = {"text/event-stream": {}}
+_EVENT_DATA = {"type": "string", "contentMediaType": "application/json", "contentSchema": reference(ANY_EVENT)}
+EVENTS: dict[str, Any] = {
+    "text/event-stream": {
+        "schema": {
+            "type": "object",
+            "description": f"One event: its data is a `{ANY_EVENT}` as JSON. The last is `[DONE]`.",
+            "properties": {"data": {"anyOf": [{"const": "[DONE]", "type": "string"}, _EVENT_DATA]}},
+            "required": ["data"],
+        }
+    }
+}
 
 
 class ChatAnswer(BaseModel):
     """The complete answer, as `?stream=false` returns it."""
 
     sessionId: str  # noqa: N815 - the client's name, as in the stream
-    message: dict[str, Any] = Field(description="A UIMessage of the AI SDK.")
+    message: ShownMessageJson
     text: str
     status: Status
     output: Any = Field(None, description="The validated answer of an agent with `output`. Absent without one.")
@@ -67,8 +82,26 @@ async def chat(
     """
 
 
-async def resume(session_id: Annotated[str, Path(pattern=ID_PATTERN)], x_ai_sdk: SdkVersion = None) -> None:
-    """Stream the running answer from its first event. If the stream ends without `finish`, resume again."""
+async def resume(
+    session_id: Annotated[str, Path(pattern=RUN_PATTERN, description="The session's id, or an `x-workflow-run-id`.")],
+    start_index: Annotated[
+        int | None,
+        Query(
+            alias="startIndex",
+            ge=-MOST_EVENTS,
+            le=MOST_EVENTS,
+            description="Skip so many events of the answer, also after it has ended. Negative: all but the last ones.",
+        ),
+    ] = None,
+    last_event_id: Annotated[
+        str | None, Header(description="The id of the last event that an EventSource has read.")
+    ] = None,
+    x_ai_sdk: SdkVersion = None,
+) -> None:
+    """Stream the running answer from its first event, or from a position in it.
+
+    If the stream ends without `finish`, resume again.
+    """
 
 
 async def decide(request_id: Annotated[str, Path(pattern=ID_PATTERN)]) -> None:
@@ -82,10 +115,18 @@ class Decided(BaseModel):
     approved: bool
 
 
-def chat_openapi(settings: Settings) -> dict[str, Any]:
-    """Return the OpenAPI document of the routes."""
-    app = bare_app(TITLE, "Streams answers as the AI SDK's UI message stream.", settings)
-    answer = {"application/json": {"schema": ChatAnswer.model_json_schema()}}
+def chat_openapi(auth_mode: AuthMode, prefix: str) -> dict[str, Any]:
+    """Return the OpenAPI document of the routes, which are served under a prefix."""
+    app = DescribedApp(
+        title=TITLE,
+        description="Streams answers as the AI SDK's UI message stream.",
+        version="1",
+        generate_unique_id_function=lambda route: route.name,
+        servers=[{"url": prefix or "/"}],
+    )
+    bodies = (SdkBody, MessageBody, PlainBody, RepliedBody, RepliesBody)
+    models = component_schemas(Problem, ShownMessage, ChatAnswer, Decision, *bodies)
+    app.components, app.auth_mode = {**models, **event_schemas()}, auth_mode
     app.add_api_route(
         "/chat",
         chat,
@@ -106,14 +147,15 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
         | {
             200: {
                 "description": "The AI SDK's UI message stream, version 1. JSON with `stream=false`.",
-                "content": EVENTS | answer,
+                # Generated clients read the first.
+                "content": {"application/json": {"schema": reference(ChatAnswer.__name__)}, **EVENTS},
             },
             202: {
                 "description": "With `background=true`: the message is stored and will be answered.",
-                "content": {"application/json": {"schema": AcceptedMessage.model_json_schema()}},
+                "model": AcceptedMessage,
             },
         },
-        openapi_extra=chat_body_schema(),
+        openapi_extra=body_schema(*bodies),
     )
     app.add_api_route(
         "/chat/{session_id}/stream",
@@ -135,7 +177,7 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
         | {
             200: {
                 "description": "The decision is stored. The turn continues if no other request is open.",
-                "content": {"application/json": {"schema": Decided.model_json_schema()}},
+                "model": Decided,
             }
         },
         openapi_extra=body_schema(Decision),
@@ -144,11 +186,5 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
 
 
 def chat_page() -> HTMLResponse:
-    """Return Swagger UI for the document at /openapi.json."""
-    return get_swagger_ui_html(openapi_url="/openapi.json", title=f"{TITLE} - Swagger UI")
-
-
-def chat_body_schema() -> dict[str, Any]:
-    """Describe the body for OpenAPI."""
-    kinds = [inlined(kind.model_json_schema()) for kind in (SdkBody, MessageBody, PlainBody, RepliedBody, RepliesBody)]
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": kinds}}}}}
+    """Return Swagger UI for the document beside the page."""
+    return get_swagger_ui_html(openapi_url="openapi.json", title=f"{TITLE} - Swagger UI")

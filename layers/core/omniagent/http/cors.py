@@ -10,6 +10,7 @@ ALLOWED_METHODS: Final = ("GET", "POST", "PATCH", "PUT", "DELETE")
 ALLOWED_HEADERS: Final = (
     "authorization",
     "content-type",
+    "last-event-id",
     "traceparent",
     "tracestate",
     "user-agent",  # AI SDK 5.0.43 until March 2026 sets it; Safari and Firefox then ask for it
@@ -18,7 +19,13 @@ ALLOWED_HEADERS: Final = (
     "x-amz-date",
     "x-amz-security-token",
 )
-EXPOSED_HEADERS: Final = ("retry-after", "x-session-id", "x-vercel-ai-ui-message-stream")
+EXPOSED_HEADERS: Final = (
+    "retry-after",
+    "x-session-id",
+    "x-vercel-ai-ui-message-stream",
+    "x-workflow-run-id",
+    "x-workflow-stream-tail-index",
+)
 MAX_AGE_SECONDS: Final = 600
 
 

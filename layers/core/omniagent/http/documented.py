@@ -3,9 +3,12 @@
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from omniagent import errors
 from omniagent.http.problems import MEDIA_TYPE, Problem
+
+_COMPONENT = "#/components/schemas/{model}"
 
 EVERYWHERE: tuple[type[errors.OmniAgentError], ...] = (
     errors.Unauthenticated,
@@ -36,7 +39,7 @@ PAID: tuple[type[errors.OmniAgentError], ...] = (
 
 def documented(*kinds: type[errors.OmniAgentError]) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route with these errors and those of `EVERYWHERE`."""
-    content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
+    content = {MEDIA_TYPE: {"schema": reference(Problem.__name__)}}
     responses: dict[int | str, dict[str, Any]] = {}
     for kind in dict.fromkeys((*kinds, *EVERYWHERE)):
         response = responses.setdefault(kind.status, {"description": "", "content": content})
@@ -44,24 +47,23 @@ def documented(*kinds: type[errors.OmniAgentError]) -> dict[int | str, dict[str,
     return responses
 
 
-def body_schema(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
-    """Describe a body that `read_model` reads, as the `openapi_extra` of a route."""
-    content = {"application/json": {"schema": inlined(model.model_json_schema())}}
-    return {"requestBody": {"required": required, "content": content}}
+def body_schema(*models: type[BaseModel], required: bool = True) -> dict[str, Any]:
+    """Describe a body that `read_model` reads, as the `openapi_extra` of a route. It may be any of the models."""
+    kinds = [reference(model.__name__) for model in models]
+    schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
-def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Inline a schema's definitions: its own references do not resolve inside an OpenAPI document."""
-    definitions = schema.pop("$defs", {})
+def reference(name: str) -> dict[str, Any]:
+    """Return a reference to a component."""
+    return {"$ref": _COMPONENT.format(model=name)}
 
-    def resolve(node: Any) -> Any:
-        if isinstance(node, list):
-            return [resolve(item) for item in node]
-        if not isinstance(node, dict):
-            return node
-        if "$ref" in node:
-            return resolve(definitions[node["$ref"].rpartition("/")[2]])
-        return {name: resolve(item) for name, item in node.items()}
 
-    found: dict[str, Any] = resolve(schema)
-    return found
+def component_schemas(*models: type[BaseModel]) -> dict[str, Any]:
+    """Return the components of these models, and of those that they are made of."""
+    inputs: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in models]
+    schemas: dict[str, Any] = models_json_schema(inputs, ref_template=_COMPONENT)[1]["$defs"]
+    for schema in schemas.values():
+        for field in schema.get("properties", {}).values():
+            field.pop("default", None)  # openapi-typescript takes a field with a default for one that is always there
+    return schemas

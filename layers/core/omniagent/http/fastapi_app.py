@@ -1,10 +1,10 @@
 """FastAPI with our application, authentication and problem responses."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NoReturn
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
@@ -12,7 +12,7 @@ from omniagent.app.application import Application
 from omniagent.errors import InvalidRequest
 from omniagent.http.auth import Authenticate, Caller, find_caller, lazy_authenticator
 from omniagent.http.problems import Boundary, Recover, raise_again
-from omniagent.settings import Settings
+from omniagent.settings import AuthMode, Settings
 from omniagent.validation import problems_of
 
 
@@ -25,9 +25,50 @@ ProcessApplication = Annotated[Application, Depends(process_application)]
 CurrentCaller = Annotated[Caller, Depends(find_caller)]
 
 
-def create_app(title: str, description: str, application: Application, authenticate: Authenticate | None) -> FastAPI:
+SECURITY_SCHEMES: Mapping[AuthMode, dict[str, Any]] = {
+    "jwt": {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
+    "iam": {
+        "sigv4": {
+            "type": "apiKey",
+            "in": "header",
+            "name": "Authorization",
+            "description": "A signature of AWS (Signature Version 4, service `lambda`).",
+            "x-amazon-apigateway-authtype": "awsSigv4",
+        }
+    },
+}
+
+
+class DescribedApp(FastAPI):
+    """FastAPI with components and security schemes that it does not find in the routes."""
+
+    components: Mapping[str, Any] = {}
+    auth_mode: AuthMode = "none"
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            document = super().openapi()
+            found = document.setdefault("components", {})
+            found["schemas"] = {**self.components, **found.get("schemas", {})}
+            schemes = SECURITY_SCHEMES.get(self.auth_mode, {})
+            found |= {"securitySchemes": schemes} if schemes else {}
+            document["security"] = [{name: []} for name in schemes]
+            document.setdefault("servers", [{"url": "/", "description": "Where this document comes from"}])
+            self.openapi_schema = document
+        return self.openapi_schema
+
+
+def create_app(
+    title: str,
+    description: str,
+    application: Application,
+    authenticate: Authenticate | None,
+    components: Mapping[str, Any],
+) -> FastAPI:
     """Return an app whose routes can depend on `ProcessApplication` and `CurrentCaller`."""
-    app = bare_app(title, description, application.settings)
+    app = bare_app(title, description, application.settings, components)
+    if authenticate is not None:
+        app.auth_mode = "none"  # the server's own: its documents cannot know it
     app.state.application = application
     app.state.authenticate = authenticate or lazy_authenticator(application.settings, local=application.local)
     install_problems(app, recover=application.recover)
@@ -38,11 +79,9 @@ def create_app(title: str, description: str, application: Application, authentic
     return app
 
 
-def bare_app(title: str, description: str, settings: Settings) -> FastAPI:
+def bare_app(title: str, description: str, settings: Settings, components: Mapping[str, Any]) -> DescribedApp:
     """Return an app with pages at /docs and /openapi.json, unless the settings switch them off."""
-    # Only makes the pages ask for a token; `find_caller` checks it.
-    described = [Depends(HTTPBearer(auto_error=False))] if settings.auth_mode == "jwt" else []
-    return FastAPI(
+    app = DescribedApp(
         title=title,
         description=description,
         version="1",
@@ -50,10 +89,11 @@ def bare_app(title: str, description: str, settings: Settings) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json" if settings.docs_enabled else None,
         generate_unique_id_function=lambda route: route.name,
-        dependencies=described,
         # A redirect would contain the request's host, which behind a CDN is not the one that the client called.
         redirect_slashes=False,
     )
+    app.components, app.auth_mode = components, settings.auth_mode
+    return app
 
 
 def install_problems(app: FastAPI, *, recover: Recover | None = None) -> None:

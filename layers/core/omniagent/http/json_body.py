@@ -1,46 +1,80 @@
-"""Read a request body as strict, bounded JSON."""
+"""Read a request body as bounded JSON.
+
+Only its shape is checked here. A chat body repeats a history that is not read, and whatever is in it must not stop the
+chat; what is read is checked by the model that reads it.
+"""
 
 import json
-import math
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
-from pydantic import BaseModel, StringConstraints, ValidationError
+from pydantic import BaseModel, GetCoreSchemaHandler, StringConstraints, ValidationError
+from pydantic_core import core_schema
+from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
-from omniagent.session.ids import ID_PATTERN
+from omniagent.session.ids import ID_PATTERN, ID_TEXT
 from omniagent.validation import problems_of
 
 Model = TypeVar("Model", bound=BaseModel)
-Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
+
+
+@dataclass(frozen=True, slots=True)
+class IdOf:
+    """Names whose id is wrong."""
+
+    owner: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.custom_error_schema(
+            handler(source), "id", custom_error_message=f"the {self.owner}'s id must be {ID_TEXT}"
+        )
+
+
+Id = Annotated[str, StringConstraints(pattern=ID_PATTERN), IdOf("message")]
+ChatId = Annotated[str, StringConstraints(pattern=ID_PATTERN), IdOf("chat")]
 MAX_BODY_BYTES: Final = 6_000_000
 """Lambda's own limit is 6 MB."""
+Text = Annotated[str, StringConstraints(max_length=MAX_BODY_BYTES)]
+"""Text of any length. Pydantic refuses lone surrogates only where a string has a constraint."""
 MAX_FORM_BYTES: Final = 65_536
 """A body that carries no conversation: a name, a verdict, feedback."""
-MAX_BODY_DEPTH: Final = 32
+MAX_BODY_DEPTH: Final = 128
+"""More than BSON can store (100): a page can send back every message that it was sent."""
 MAX_CONTAINERS: Final = 100_000
 """Lists and objects. Millions of empty ones fit into 6 MB, and take seconds and hundreds of MB to read."""
 MAX_PARTS: Final = 64
-MAX_NUMBER: Final = 2**63
-MAX_DIGITS: Final = 400
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
-async def read_json(request: Request, *, default: Any = None, limit: int = MAX_BODY_BYTES) -> Any:
+async def read_json(
+    request: Request, *, default: Any = None, limit: int = MAX_BODY_BYTES, labelled: bool = True
+) -> Any:
     """Read the body as JSON. Each way in which it cannot be read has its own error.
 
-    An empty body is read as the `default`, if there is one. A missing content type means JSON.
+    An empty body is read as the `default`, if there is one. A missing content type means JSON. So does `text/plain`
+    if the body need not be `labelled`: that is how `fetch` sends a string without a content type.
     """
     body = await read_body(request, limit)
     if not body and default is not None:
         return default
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in ("", "application/json"):
-        raise UnsupportedMediaType
+    is_unlabelled = not labelled and kind == "text/plain" and not _is_from_elsewhere(request.headers)
+    if kind not in ("", "application/json") and not is_unlabelled:
+        raise UnsupportedMediaType(f"Send application/json, not {kind:.100}.")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise UnsupportedMediaType("Send the body without a content encoding.")
     return parse_json(body)
+
+
+def _is_from_elsewhere(headers: Headers) -> bool:
+    """Whether a page of another site may have sent this without asking first (CORS), with its user's cookies.
+
+    A browser asks before it sends a token.
+    """
+    return headers.get("sec-fetch-site") == "cross-site" and "authorization" not in headers
 
 
 async def read_model(request: Request, model: type[Model], *, default: Any = None) -> Model:
@@ -48,12 +82,12 @@ async def read_model(request: Request, model: type[Model], *, default: Any = Non
     return validated(model, await read_json(request, default=default, limit=MAX_FORM_BYTES))
 
 
-def validated(model: type[Model], value: Any) -> Model:
-    """Read a body, or a part of one. The error names what is wrong and where."""
+def validated(model: type[Model], value: Any, *, at: str = "") -> Model:
+    """Read a body, or the part of one that is `at` this place. The error names what is wrong and where."""
     try:
         return model.model_validate(value)
     except ValidationError as exc:
-        raise InvalidRequest(problems_of(exc)) from None
+        raise InvalidRequest(problems_of(exc, at=at)) from None
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -67,7 +101,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def parse_json(body: bytes) -> Any:
-    """Parse strict JSON: no NaN, no number beyond 64 bits, bounded nesting, no lone surrogates, no verdict twice."""
+    """Parse strict JSON: no NaN, bounded nesting, no verdict twice."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -75,16 +109,12 @@ def parse_json(body: bytes) -> Any:
     _check_containers(body)
     once = _said_once if b"approved" in body else None  # it takes time that other bodies need not pay
     try:
-        value = json.loads(
-            text, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float, object_pairs_hook=once
-        )
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=once)
     except RecursionError:
         raise _too_deep() from None
     except ValueError:
         raise MalformedRequest from None
     _check_depth(value)
-    if "\\u" in text:
-        _check_surrogates(value)
     return value
 
 
@@ -108,18 +138,6 @@ def _check_containers(body: bytes) -> None:
         raise MalformedRequest(f"The body has more than {MAX_CONTAINERS} lists and objects.")
 
 
-def _integer(digits: str) -> int:
-    if len(digits) > MAX_DIGITS or not -MAX_NUMBER <= (number := int(digits)) < MAX_NUMBER:
-        raise MalformedRequest("A number in the body does not fit into 64 bits.")
-    return number
-
-
-def _float(digits: str) -> float:
-    if len(digits) > MAX_DIGITS or not math.isfinite(number := float(digits)):
-        raise MalformedRequest("A number in the body is too large.")
-    return number
-
-
 def _check_depth(value: Any) -> None:
     level = _containers([value])
     for _ in range(MAX_BODY_DEPTH):
@@ -132,14 +150,6 @@ def _check_depth(value: Any) -> None:
 def _containers(parent: Any) -> list[Any]:
     children = parent.values() if isinstance(parent, dict) else parent
     return [child for child in children if isinstance(child, dict | list)]
-
-
-def _check_surrogates(value: Any) -> None:
-    """Refuse lone surrogates: JSON can escape them, but UTF-8 cannot store them."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise MalformedRequest("The body contains a lone surrogate.") from None
 
 
 def _too_deep() -> MalformedRequest:

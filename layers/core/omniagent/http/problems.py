@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omniagent.errors import (
@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 METHODS: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 MEDIA_TYPE: Final = "application/problem+json"
-DOCS_PATHS: Final = frozenset({"/docs", "/redoc"})
 # An IPv6 address with a zone is shorter.
 _MAX_ADDRESS_LENGTH: Final = 64
 
@@ -129,13 +128,14 @@ def _allowed(scope: Scope) -> str:
 
     Each method is tried: an included router has routes, but no methods of its own.
     """
-    routes = scope["app"].routes
-    allowed = (
-        method
-        for method in METHODS
-        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
-    )
+    routes = [route for route in scope["app"].routes if not isinstance(route, Mount)]
+    allowed = (method for method in METHODS if any(_takes(route, {**scope, "method": method}) for route in routes))
     return ", ".join(allowed)
+
+
+def _takes(route: BaseRoute, scope: Scope) -> bool:
+    methods = getattr(route, "methods", None) or METHODS
+    return scope["method"] in methods and route.matches(scope)[0] is Match.FULL
 
 
 def _span_name(scope: Scope) -> str:
@@ -223,6 +223,6 @@ def _source_ip(scope: Scope) -> str:
 def _add_headers(headers: MutableHeaders, scope: Mapping[str, Any]) -> None:
     for name, value in _HEADERS.items():
         headers.setdefault(name, value)
-    if scope["path"] in DOCS_PATHS:
+    if headers.get("content-type", "").startswith("text/html"):  # only the pages of the documents are
         headers["content-security-policy"] = _DOCS_POLICY
     headers["x-request-id"] = request_id_of(scope)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 
 from omniagent.ai.approvals import NOTHING, ToolReply
 from omniagent.errors import InvalidRequest
-from omniagent.http.json_body import MAX_PARTS, Id
+from omniagent.http.json_body import MAX_PARTS, ChatId, Id
 
 MAX_REPLY_PARTS = 1_000
 MAX_CALL_ID = 256
@@ -65,7 +65,7 @@ class RepliedBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    id: Id | None = None
+    id: ChatId | None = None
     message: RepliedMessage
     messageId: Id | None = None  # noqa: N815 - the client's name
 
@@ -87,7 +87,7 @@ class RepliesBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    session_id: Id
+    session_id: ChatId
     message_id: Id | None = None
     replies: list[PlainReply] = Field(min_length=1, max_length=MAX_PARTS)
 

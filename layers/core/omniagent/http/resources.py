@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
+from omniagent.http.shown_messages import ShownMessageJson
 from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind
 from omniagent.persistence.catalog import Page, ShownMessage
 from omniagent.persistence.documents import Message, Session, Summary, api_values
@@ -144,7 +145,7 @@ class SessionList(_Resource):
 class MessageList(_Resource):
     """Complete turns in order, as messages in the format of `useChat`."""
 
-    messages: list[dict[str, Any]] = Field(description="UIMessages of the AI SDK.")
+    messages: list[ShownMessageJson]
     before: str | None = Field(description="Pass it as `before` for earlier turns. Null on the last page.")
     summarized_to: int | None = Field(description="The last turn that the summary covers. Null without a summary.")
 

@@ -16,9 +16,10 @@ from omniagent.app.application import Application
 from omniagent.app.housekeeping import Housekeeping
 from omniagent.http.auth import Authenticate, Caller
 from omniagent.http.deadlines import time_left
-from omniagent.http.documented import PAID, WITH_BODY, body_schema, documented
+from omniagent.http.documented import PAID, WITH_BODY, body_schema, component_schemas, documented
 from omniagent.http.fastapi_app import CurrentCaller, ProcessApplication, create_app
 from omniagent.http.json_body import read_model
+from omniagent.http.problems import Problem
 from omniagent.http.resources import (
     LINE_PATTERN,
     Accepted,
@@ -38,6 +39,7 @@ from omniagent.http.resources import (
     SummaryResource,
     UsageResource,
 )
+from omniagent.http.shown_messages import ShownMessage
 from omniagent.persistence.cursor import MessageCursor
 from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.store import session_message
@@ -70,6 +72,7 @@ def sessions_app(application: Application, *, authenticate: Authenticate | None 
         "Lists, reads, renames, stops and deletes a user's chats. This page loads its scripts from a CDN.",
         application,
         authenticate,
+        component_schemas(Problem, ShownMessage, NewSession, NewName, NewFeedback, StopRequest),
     )
     app.include_router(router)
     return app

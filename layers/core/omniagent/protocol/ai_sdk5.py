@@ -39,7 +39,7 @@ def _translated(frames: bytes, requests: list[bytes]) -> Iterator[bytes]:
             event: dict[str, Any] = next(sse.decode(frame), {})
             match event:
                 case {"type": "tool-approval-request", "approvalId": str(request_id)}:
-                    data = {name: value for name, value in event.items() if name != "type"}
+                    data = {name: value for name, value in event.items() if name not in ("type", "approved")}
                     requests.append(sse.encode(events.DataChunk("approval-request", data, request_id)))
                 case {"type": "tool-output-denied", "toolCallId": str(call_id)}:
                     yield sse.encode(events.ToolOutputError(call_id, DENIED_ERROR))

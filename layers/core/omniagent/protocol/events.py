@@ -125,6 +125,8 @@ class ToolApprovalRequest(StreamEvent):
     approval_id: str
     tool_call_id: str
     reason: str | None = None
+    approved: bool | None = None
+    """How it was decided, in a replay. None: it is open."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from omniagent.errors import ConfigurationError, InvalidRequest
 
 ID_PATTERN = r"^[A-Za-z0-9_~-][A-Za-z0-9_.~-]{0,127}$"
 """No leading dot: clients resolve `/sessions/..` before they send it, and could not reach that session again."""
+ID_TEXT = "1 to 128 of the characters A-Z a-z 0-9 _ . ~ - and begin with no dot"
 _ID = re.compile(ID_PATTERN)
 
 
@@ -23,7 +24,7 @@ def first_version() -> int:
 def check_id(value: str, what: str) -> str:
     """Return the id. Raises `InvalidRequest` if it is not a plain token."""
     if not isinstance(value, str) or not is_id(value):
-        raise InvalidRequest(f"{what} must be 1 to 128 of the characters A-Z a-z 0-9 _ . ~ - and begin with no dot")
+        raise InvalidRequest(f"{what} must be {ID_TEXT}")
     return value
 
 

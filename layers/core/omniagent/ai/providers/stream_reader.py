@@ -25,6 +25,8 @@ from omniagent.messages import FinishReason, Usage
 Json = dict[str, Any]
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
+DONE_EVENT: Final[Json] = {}
+"""The event of the `[DONE]` that ends some streams. Known by identity."""
 _BOM = b"\xef\xbb\xbf"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -89,8 +91,9 @@ class EventDecoder:
             payload = _payload(frame)
             if payload.strip() == "[DONE]":
                 self.done = True
+                yield DONE_EVENT
             if self.done:
-                break
+                return
             if payload and not payload.isspace():
                 self.has_events = True
                 yield parse_object(payload)
@@ -264,7 +267,10 @@ class ModelStreamReader(ABC):
     def _read_all(self, events: Iterable[Json]) -> None:
         try:
             for event in events:
-                self._read(event)
+                if event is DONE_EVENT:
+                    self._note_done()
+                else:
+                    self._read(event)
         finally:
             self._flush()
 
@@ -276,6 +282,9 @@ class ModelStreamReader(ABC):
     @abstractmethod
     def _read(self, event: Json) -> None:
         """Read one event of the API."""
+
+    def _note_done(self) -> None:  # noqa: B027 - most APIs end their streams with an event of their own
+        """Note that the server has ended the stream on purpose."""
 
     def _text(self, text: str) -> None:
         if self._is_reasoning:

@@ -88,6 +88,12 @@ class QueuedAnswer:
         source = self._source
         return source.message_id if source is not None else ""
 
+    @property
+    def journal_id(self) -> str:
+        """Empty while the message is in line."""
+        source = self._source
+        return source.journal_id if source is not None else ""
+
     async def frames(self) -> AsyncIterator[bytes]:
         yield sse.KEEP_ALIVE  # the message is durable: the status line need not wait
         task = self._started

@@ -144,6 +144,7 @@ class RestOfAnswer:
 
     def __init__(self, session: SessionManager, judgement: Judgement) -> None:
         self.message_id = judgement.message.id
+        self.journal_id = ""
         self._session_id = session.session_id
         self._message = judgement.message
         self._call_ids = judgement.call_ids

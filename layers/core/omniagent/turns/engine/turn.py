@@ -60,6 +60,7 @@ class Turn:
         )
         self._turn = self._keeper.turn
         self.message_id = self._turn.id
+        self.journal_id = self._turn.journal
         self._recorder = draft.recorder if draft is not None else AnswerRecorder()
         self._recorder.attach(self._journal.push, self._journal.note)
         self._loop = ToolLoop(

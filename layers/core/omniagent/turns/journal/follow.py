@@ -15,6 +15,7 @@ from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
+from omniagent.turns.journal.positions import LOST, RestOfLog
 from omniagent.turns.journal.records import (
     START_STEP,
     is_handed_over,
@@ -159,6 +160,9 @@ class FollowedAnswer:
         run: AnswerSource | None = None,
     ) -> None:
         self.message_id = turn.id
+        self.journal_id = turn.journal
+        self.seen: int | None = None
+        """How many events of the journal the reader has seen before. None: it is sent the whole answer."""
         self._setup = setup
         self._session = setup.session
         self._registry = setup.registry
@@ -176,6 +180,12 @@ class FollowedAnswer:
         """Begin with frames of an answer that waited. The journal has only what followed."""
         self._base = base
         self._prefix = sse.encode(start_of(answer)) + frames
+        self.journal_id = ""  # a position in this stream is none in the journal
+
+    def begin_after(self, seen: int) -> "FollowedAnswer":
+        """Begin after so many events of the journal."""
+        self.seen, self.journal_id, self._prefix = seen, self._turn.journal, b""
+        return self
 
     async def opened(self) -> "FollowedAnswer":
         """Count this reader. Raises `TooManyReaders`."""
@@ -214,7 +224,7 @@ class FollowedAnswer:
             await self._seat.leave()
 
     async def _all_frames(self) -> AsyncGenerator[bytes, None]:
-        log = FollowedLog(skips_start=bool(self._prefix))
+        log = FollowedLog(skips_start=bool(self._prefix)) if self.seen is None else RestOfLog(self.seen)
         yield self._prefix or sse.KEEP_ALIVE  # the message is durable: the status line need not wait
         last: Chunk | None = None
         heard_at = shown_at = time.monotonic()
@@ -240,7 +250,9 @@ class FollowedAnswer:
         number = last.number if last is not None else -1
         if rest := log.take(await self._read(number)):
             yield rest
-        if not log.has_ended:
+        if isinstance(log, RestOfLog) and not log.has_ended and (log.unmatched or not self._turn.run):
+            yield LOST  # the journal is gone, or the turn that wrote it has ended without a word
+        elif not log.has_ended:
             yield await self._ending(log.lines)
 
     @property

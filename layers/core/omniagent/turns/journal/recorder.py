@@ -191,7 +191,7 @@ class AnswerRecorder:
         """The call runs only after its request is answered."""
         self.note(Requested(call_id, request.model_dump(mode="json")))
         if request.kind == "approval":
-            self._emit(events.ToolApprovalRequest(request.id, call_id, request.reason))
+            self._emit(events.ToolApprovalRequest(request.id, call_id, request.reason, request.approved))
 
     def tool_decided(self, call_id: str, request: CallRequest | None) -> None:
         """Send readers a decision and its reason. AI SDK 7 has its own event for it."""

@@ -29,6 +29,7 @@ class ReplayedAnswer:
 
     def __init__(self, session_id: str, answer: SessionMessage) -> None:
         self.message_id = answer.id
+        self.journal_id = ""
         self._session_id = session_id
         self._answer = answer
 

@@ -15,6 +15,7 @@ from omniagent.ai.providers.llm_provider import (
 from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.chat_dialect import ChatDialect
 from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
+from omniagent.ai.providers.openai.think_tags import ThinkTags, ThinkTagsMode
 from omniagent.ai.providers.sent_parts import (
     split_system,
     steps,
@@ -70,7 +71,8 @@ class OpenAIChat(OpenAIProvider):
         return body if "reasoning" in body else {**body, "reasoning_effort": "none"}
 
     def _reader(self, model: str) -> ModelStreamReader:
-        return ChatReader(model)
+        tags = self.options.think_tags
+        return ThinkingReader(model, tags) if tags else ChatReader(model)
 
     def _limit_field(self, model: str) -> str:
         return self._dialect(model).limit_field
@@ -189,6 +191,7 @@ class ChatReader(ModelStreamReader):
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
+        self._has_content = False
         self._reason: FinishReason | None = None
         self._usage = Usage()
         self._by_index: dict[Any, Call] = {}
@@ -225,6 +228,12 @@ class ChatReader(ModelStreamReader):
             if self._reason and not choices:  # the usage comes last; with choices, it may come with each of them
                 self._finish(self._reason, self._usage)
 
+    def _note_done(self) -> None:
+        """Take what is there for the answer if the server gave no finish reason: some proxies leave it out."""
+        if self._reason is None and (self._has_content or self._calls) and all(map(_is_complete, self._calls)):
+            self._reason = "stop"
+            self._close(self._reason)
+
     def _fail(self, error: object) -> NoReturn:
         self._reason = None
         raise reported(error)
@@ -238,6 +247,7 @@ class ChatReader(ModelStreamReader):
         if isinstance(details := delta.get("reasoning_details"), list):
             self._add_details(detail for detail in details if isinstance(detail, dict))
         if content := delta.get("content"):
+            self._has_content = True
             if isinstance(content, str):
                 self._text(content)
             else:
@@ -301,6 +311,29 @@ class ChatReader(ModelStreamReader):
         call = self._open_call(call_id or new_call_id(), name)
         self._by_index[index] = call
         return call
+
+
+class ThinkingReader(ChatReader):
+    """Reads a server that sends the reasoning as text in `<think>` tags."""
+
+    def __init__(self, model: str, tags: ThinkTagsMode) -> None:
+        super().__init__(model)
+        self._tags = ThinkTags(tags)
+
+    def _text(self, text: str) -> None:
+        self._add_pieces(self._tags.feed(text))
+
+    def _open_call(self, call_id: str, name: str) -> Call:
+        self._add_pieces(self._tags.flush())
+        return super()._open_call(call_id, name)
+
+    def _close(self, reason: FinishReason) -> None:
+        self._add_pieces(self._tags.flush())
+        super()._close(reason)
+
+    def _add_pieces(self, pieces: Iterable[tuple[bool, str]]) -> None:
+        for is_reasoning, piece in pieces:
+            (self._reasoning if is_reasoning else super()._text)(piece)
 
 
 def _is_another(call: Call, piece: Json, function: Json) -> bool:

@@ -20,6 +20,7 @@ from omniagent.ai.providers.api_stream import read_events
 from omniagent.ai.providers.http_client import Authorizer
 from omniagent.ai.providers.llm_provider import KeySource
 from omniagent.ai.providers.openai.lean_openai import httpx2, openai
+from omniagent.ai.providers.openai.think_tags import ThinkTagsMode
 from omniagent.ai.providers.stream_reader import Json
 from omniagent.errors import (
     ConfigurationError,
@@ -102,6 +103,8 @@ class OpenAIOptions(ApiOptions):
     """Signs requests, instead of a key."""
     identifiers: bool | None = None
     """Send `prompt_cache_key` and `safety_identifier`. None: only to OpenAI itself, where no `base_url` is set."""
+    think_tags: ThinkTagsMode | None = None
+    """Chat Completions: read `<think>` tags at the beginning of the text as reasoning."""
 
     @property
     def send_identifiers(self) -> bool:
