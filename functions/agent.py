@@ -82,7 +82,19 @@ def instructions(context: RunContext) -> str:
     )
 
 
-agent = Agent(name="assistant", instructions=instructions, tools=[calculator, current_time, days_between, refund])
+agent = Agent(
+    name="assistant",
+    instructions=instructions,
+    tools=[calculator, current_time, days_between, refund],
+    title="Shop assistant",
+    description="An example that calculates, tells the time and asks before it pays money back.",
+    suggestions=[
+        "What is 17.5% of 2,340 and what time is it in Tokyo?",
+        "Please refund order 1001, 80 euros",
+        "Write a Python function that checks whether a number is prime",
+        "Compare Lambda with containers for a chat backend",
+    ],
+)
 
 
 def _evaluate(node: ast.expr) -> float:

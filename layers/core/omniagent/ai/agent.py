@@ -138,6 +138,11 @@ def _check_chain(where: str, model: Any) -> None:
         raise ConfigurationError(f"{where} names an empty model: {model!r}")
 
 
+def _check_suggestions(where: str, suggestions: Any) -> None:
+    if not isinstance(suggestions, list | tuple) or not all(isinstance(each, str) and each for each in suggestions):
+        raise ConfigurationError(f"{where} must be a list of texts: write suggestions=[…]")
+
+
 class _Options(TypedDict, Generic[Deps], total=False):
     """The fields of `Agent` that do not decide its types."""
 
@@ -146,6 +151,9 @@ class _Options(TypedDict, Generic[Deps], total=False):
     overrides: Overrides
     summary: Overrides
     fallback: str
+    title: str
+    description: str
+    suggestions: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +179,12 @@ class Agent(Generic[Deps, Output_co]):
     """Shared by the tools as `context.deps`: a value, or a factory of a value or of a context manager."""
     fallback: str = "Sorry, I could not answer that. Please try again."
     """The answer that is streamed and stored when the model fails."""
+    title: str = ""
+    """What people call it: the playground shows it. Empty: the name."""
+    description: str = ""
+    """One sentence for people. The model does not read it."""
+    suggestions: Annotated[Sequence[str], check(_check_suggestions)] = ()
+    """Questions to begin with, in the playground. Empty: one for each tool, from its docstring."""
     _shared: SharedDeps = field(init=False, repr=False, compare=False)
 
     if TYPE_CHECKING:  # a union of these cannot be inferred
