@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
-from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind
+from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind, ToolPart
 from omniagent.persistence.catalog import Page
 from omniagent.persistence.documents import Message, Session, Summary, api_values
 from omniagent.persistence.store import session_message
@@ -277,9 +277,27 @@ def _ui_message(message: Message, sdk: int) -> dict[str, Any]:
         metadata = {"sessionId": session_id, "turnNumber": message.turn_number, "status": message.status}
     if message.feedback is not None:
         metadata = {**metadata, **session_message(message).ui_metadata}
+    if decisions := _decisions(message):
+        metadata = {**metadata, "decisions": decisions}
     if extra := api_values(message):
         metadata = {**metadata, "extra": extra}
     return ui_message(message.client_message_id, message.role, message.parts, metadata, sdk=sdk)
+
+
+def _decisions(message: Message) -> dict[str, dict[str, str]]:
+    """Return when each approval was decided, and whether by the session's own user, by the id of its call."""
+    user_id = message.session_id.partition(":")[0]
+    return {
+        part.call_id: {
+            "at": request.answered_at.isoformat(),
+            "by": "user" if request.answered_by == user_id else "other",
+        }
+        for part in message.parts
+        if isinstance(part, ToolPart)
+        and (request := part.request)
+        and request.kind == "approval"
+        and request.answered_at
+    }
 
 
 def _fitting(messages: Sequence[Message]) -> Sequence[Message]:
