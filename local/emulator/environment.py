@@ -56,12 +56,18 @@ class Environment:
         self.invocation: Invocation | None = None
         self.state = State.STARTING
         self.reserved = False
+        self.retired = False
         self.pid = 0
 
     @property
     def finishing(self) -> bool:
         """Whether it has sent its answer and is about to ask for work again."""
         return self.state is State.BUSY and self.invocation is not None and self.invocation.ended
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it may be given the next invocation, once it is idle."""
+        return not self.reserved and not self.retired
 
     async def start(self, seconds: float, most_seconds: float) -> None:
         """Start the process and wait until it asks for work. Raises FunctionFailed if it does not.
@@ -100,6 +106,17 @@ class Environment:
         self._killed_because = self._killed_because or because
         self._signal(signal.SIGKILL)
 
+    def retire(self) -> None:
+        """Take no further invocation: end now, or after the one that runs."""
+        self.retired = True
+        if self.state is State.IDLE and not self.reserved:
+            self.kill()
+
+    def pause(self, seconds: float) -> None:
+        """Stop the process in the middle of its work, as a host that hangs, and let it go on later."""
+        self._signal(signal.SIGSTOP)
+        asyncio.get_running_loop().call_later(seconds, self._signal, signal.SIGCONT)
+
     async def close(self) -> None:
         """Kill the process and wait for its end."""
         self._closing = True
@@ -114,6 +131,8 @@ class Environment:
         if not self._ready.done():
             self._ready.set_result(None)
         # Not frozen right after the start: an invocation is waiting.
+        elif self.retired and not self.reserved:
+            self.kill()
         elif self._freeze:
             self._signal(signal.SIGSTOP)
         self._resting.set()
