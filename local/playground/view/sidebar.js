@@ -37,6 +37,11 @@ export class Sidebar {
     });
   }
 
+  focusSearch() {
+    this.#search.focus();
+    this.#search.select();
+  }
+
   /** @param {SessionList} sessions */
   open(sessions) {
     this.#sessions?.removeEventListener("change", this.#render);
