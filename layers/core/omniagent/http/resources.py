@@ -1,14 +1,15 @@
 """The request and response bodies of the sessions API."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
-from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind, ToolPart
+from omniagent.http.verdicts import decided
+from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind
 from omniagent.persistence.catalog import Page
 from omniagent.persistence.documents import Message, Session, Summary, api_values
 from omniagent.persistence.store import session_message
@@ -102,10 +103,12 @@ class SessionResource(_Resource):
     extra: dict[str, Any] = Field(
         default_factory=dict, description="Fields that the project adds to its document class."
     )
+    snippet: str | None = Field(None, description="In a search: the words around a match in a message.")
 
     @classmethod
-    def of(cls, session: Session) -> "SessionResource":
+    def of(cls, session: Session, snippet: str | None = None) -> "SessionResource":
         return cls(
+            snippet=snippet,
             id=public_session_id(session.id),
             name=session.name,
             latest_turn_number=session.latest_turn_number,
@@ -133,8 +136,8 @@ class SessionList(_Resource):
     incomplete: bool = Field(description="Whether a search ran out of time, so that other sessions may match, too.")
 
     @classmethod
-    def of(cls, page: Page[Session]) -> "SessionList":
-        sessions = [SessionResource.of(session) for session in page.items]
+    def of(cls, page: Page[Session], snippets: Mapping[str, str]) -> "SessionList":
+        sessions = [SessionResource.of(session, snippets.get(session.id)) for session in page.items]
         return cls(sessions=sessions, before=page.before, incomplete=not page.is_complete)
 
 
@@ -277,27 +280,9 @@ def _ui_message(message: Message, sdk: int) -> dict[str, Any]:
         metadata = {"sessionId": session_id, "turnNumber": message.turn_number, "status": message.status}
     if message.feedback is not None:
         metadata = {**metadata, **session_message(message).ui_metadata}
-    if decisions := _decisions(message):
-        metadata = {**metadata, "decisions": decisions}
     if extra := api_values(message):
         metadata = {**metadata, "extra": extra}
-    return ui_message(message.client_message_id, message.role, message.parts, metadata, sdk=sdk)
-
-
-def _decisions(message: Message) -> dict[str, dict[str, str]]:
-    """Return when each approval was decided, and whether by the session's own user, by the id of its call."""
-    user_id = message.session_id.partition(":")[0]
-    return {
-        part.call_id: {
-            "at": request.answered_at.isoformat(),
-            "by": "user" if request.answered_by == user_id else "other",
-        }
-        for part in message.parts
-        if isinstance(part, ToolPart)
-        and (request := part.request)
-        and request.kind == "approval"
-        and request.answered_at
-    }
+    return ui_message(message.client_message_id, message.role, message.parts, {**metadata, **decided(message)}, sdk=sdk)
 
 
 def _fitting(messages: Sequence[Message]) -> Sequence[Message]:
