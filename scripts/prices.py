@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import files, version
 from typing import Any
 
 from local.template import ROOT
@@ -47,6 +47,8 @@ def main() -> int:
     head = HEAD.format(day=datetime.now(UTC).date().isoformat(), version=version("genai-prices"))
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(rates)}" for name, rates in sorted(found.items()))
     FILE.write_text(f"{head}export const MODELS = {{\n{lines},\n}};\n")
+    licence = next(each for each in files("genai-prices") or () if each.name == "LICENSE")
+    FILE.with_name("PRICES-LICENCE.txt").write_text(licence.read_text())
     print(f"{len(found)} models in {FILE.relative_to(ROOT)}")
     return 0
 
