@@ -3,7 +3,7 @@
 import { ApiError } from "./api.js";
 import { newId } from "./ids.js";
 import { BUSY, failure, isLost, isTooEarly, leftBehind, toProblem, unanswered } from "./problems.js";
-import { AnswerBuilder, closeUnanswered, markWaiting, statesOf } from "./reducer.js";
+import { AnswerBuilder, closeUnanswered, isOther, markWaiting, settle, sizeOf, statesOf } from "./reducer.js";
 import { readEvents } from "./sse.js";
 
 /** @import { Api } from "./api.js" */
@@ -418,28 +418,9 @@ export class Conversation extends EventTarget {
   }
 }
 
-/** Whether the last message is not the one that is shown, or waits for something else. @param {Message | undefined} last @param {Message} shown */
-function isOther(last, shown) {
-  return last?.id !== shown.id || (shown.metadata.status === "waiting" && statesOf(last) !== statesOf(shown));
-}
-
 /** What of a message is sent. @param {Message} message */
 function sent({ id, role, parts }) {
   return { id, role, parts };
-}
-
-/** How much there is to see of an answer. @param {Message | undefined} message */
-function sizeOf(message) {
-  return (message?.parts ?? []).reduce((size, part) => size + 1 + (/** @type {{ text?: string }} */ (part).text?.length ?? 0), 0);
-}
-
-/** Show an answer that is kept until the others of its step are there. @param {ToolPart} part @param {CallAnswer} answer */
-function settle(part, answer) {
-  if ("approved" in answer)
-    part.approval = { id: "", ...part.approval, ...answer, answeredAt: new Date().toISOString(), answeredBy: "user" };
-  if ("approved" in answer) part.state = answer.approved ? "approval-responded" : "output-denied";
-  if ("output" in answer) Object.assign(part, { state: "output-available", output: answer.output, waits: false });
-  if ("error" in answer) Object.assign(part, { state: "output-error", errorText: answer.error, waits: false });
 }
 
 /** Wait, or until the browser is online again. @param {number} milliseconds @returns {Promise<void>} */

@@ -1,5 +1,6 @@
 /** From stream events to a message: the same shape that the sessions API stores and returns. */
 
+/** @import { CallAnswer } from "./conversation.js" */
 /** @import { Message, Part, SourcePart, StreamEvent, ToolPart } from "./types.js" */
 
 const UNANSWERED = "Nobody answered before the conversation continued. The call was not run.";
@@ -177,4 +178,23 @@ export function toolName(part) {
  */
 export function textOf(message) {
   return message.parts.map((part) => (part.type === "text" ? /** @type {any} */ (part).text : "")).join("");
+}
+
+/** Whether the last message is not the one that is shown, or waits for something else. @param {Message | undefined} last @param {Message} shown */
+export function isOther(last, shown) {
+  return last?.id !== shown.id || (shown.metadata.status === "waiting" && statesOf(last) !== statesOf(shown));
+}
+
+/** How much there is to see of an answer. @param {Message | undefined} message */
+export function sizeOf(message) {
+  return (message?.parts ?? []).reduce((size, part) => size + 1 + (/** @type {{ text?: string }} */ (part).text?.length ?? 0), 0);
+}
+
+/** Show an answer that is kept until the others of its step are there. @param {ToolPart} part @param {CallAnswer} answer */
+export function settle(part, answer) {
+  if ("approved" in answer)
+    part.approval = { id: "", ...part.approval, ...answer, answeredAt: new Date().toISOString(), answeredBy: "user" };
+  if ("approved" in answer) part.state = answer.approved ? "approval-responded" : "output-denied";
+  if ("output" in answer) Object.assign(part, { state: "output-available", output: answer.output, waits: false });
+  if ("error" in answer) Object.assign(part, { state: "output-error", errorText: answer.error, waits: false });
 }

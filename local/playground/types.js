@@ -91,6 +91,7 @@
  * @property {boolean} waiting
  * @property {string} createdAt
  * @property {string} updatedAt
+ * @property {string | null} [snippet] In a search: the words around a match.
  *
  * @typedef {object} Summary
  * @property {string} content

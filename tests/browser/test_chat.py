@@ -139,11 +139,10 @@ async def test_reasoning_is_folded_and_the_panel_has_the_events_as_they_came_and
     await expect(panel.get_by_role("group", name="Parameters").filter(visible=True)).to_contain_text('"expression"')
 
 
-async def test_only_the_last_answer_is_regenerated_and_the_new_one_takes_its_place(playground: Playground) -> None:
+async def test_an_answer_is_regenerated_and_the_new_one_takes_its_place(playground: Playground) -> None:
     await playground.ask("[echo:First]")
     await playground.ask("Hello")
     old = (await playground.stored())[-1]
-    await expect(playground.button("Regenerate")).to_have_count(1)
     await playground.answer.get_by_role("button", name="Regenerate").click()
     await expect(playground.answer).to_contain_text("Hello!")
     await playground.ended()

@@ -208,7 +208,7 @@ async def test_what_another_tab_asks_shows_by_itself(open_page: OpenPage) -> Non
     await _shows_exactly_what_is_stored(second)
     await second.ended()
     async with second.page.expect_response(re.compile(r"/chat$")):
-        await second.button("Regenerate").click()
+        await second.answer.get_by_role("button", name="Regenerate").click()
     await second.ended()
     await _shows_exactly_what_is_stored(first)
     await expect(first.answers).to_have_count(2)

@@ -34,6 +34,9 @@ export class BreakMenu {
   #timer;
   #lease = 10_000;
   #said = "";
+  /** @type {"before" | "during" | "over"} The answer that what was broken is about. */
+  #stage = "before";
+  #shown = "";
 
   /** @param {() => Api} api @param {() => { id: string, busy: boolean }} chat The open one. */
   constructor(api, chat) {
@@ -71,6 +74,7 @@ export class BreakMenu {
     try {
       await this.#api().break(kind, this.#chat().id);
       this.#said = DONE[kind];
+      this.#stage = "before";
       this.#watch();
     } catch (error) {
       toastError(error);
@@ -97,18 +101,30 @@ export class BreakMenu {
 
   async #look() {
     if (document.visibilityState !== "visible") return;
+    const { busy } = this.#chat();
+    if (busy && this.#stage === "over") this.#said = ""; // it was about an earlier answer
+    if (busy) this.#stage = "during";
+    else if (this.#stage === "during") this.#stage = "over";
     const found = await this.#api().processes(this.#chat().id);
-    if (found && this.#timer) fill(this.#strip, ...this.#rows(found));
+    if (found && this.#timer) this.#show(found);
   }
 
   /** @param {Processes} found */
-  #rows({ processes, journal }) {
+  #show({ processes, journal }) {
     const shown = processes.filter(({ function: name }) => SHOWN.includes(name));
     const answering = shown.some(({ here }) => here);
+    const text = journal ? this.#journal(journal, answering) : "No turn has run in this chat yet.";
+    const key = JSON.stringify([shown, this.#said, text]);
+    if (key !== this.#shown) fill(this.#strip, ...this.#rows(shown, text));
+    this.#shown = key;
+  }
+
+  /** @param {Processes["processes"]} shown @param {string} text */
+  #rows(shown, text) {
     const close = h("button", { type: "button", class: "icon-button", "aria-label": "Hide the processes", click: () => this.#hide() }, icon("close"));
     return [
       h("ul", { class: "processes", "aria-label": "Processes" }, ...shown.map(processView)),
-      h("p", { class: "journal" }, this.#said && h("strong", {}, `${this.#said} `), journal ? this.#journal(journal, answering) : "No turn has run in this chat yet."),
+      h("p", { class: "journal" }, this.#said && h("strong", {}, `${this.#said} `), text),
       close,
     ];
   }
