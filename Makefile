@@ -14,8 +14,15 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+# The commands of a team's day come first, in this order.
+DAILY := run|chat|test|deploy|smoke
+LISTED = grep -hE '^[a-z0-9-]+:.*\#\# ' $(MAKEFILE_LIST)
+ALIGNED = awk -F':.*\#\# ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@for name in $(subst |, ,$(DAILY)); do $(LISTED) | grep "^$$name:"; done | $(ALIGNED)
+	@echo
+	@$(LISTED) | grep -vE '^($(DAILY)):' | $(ALIGNED)
 
 # uv installs packages in a tenth of pip's time: the one of this machine, else one from PyPI.
 $(UV): requirements-uv.txt
@@ -63,12 +70,17 @@ else
 	@$(BIN)/python -m pytest -n 4 $(ARGS)
 endif
 
+test-agent: $(VENV)/.dev ## run the tests of your own agent only, in seconds: tests/agent
+	@$(BIN)/python -m pytest --confcutdir=tests/agent tests/agent $(ARGS)
+
+.PHONY: test-agent
+
 green: $(VENV)/.dev ## run the whole suite 10 times, 2 at once, so that both cores are busy: all have to pass; writes the table of CONTRIBUTING.md (an hour)
 	@$(BIN)/python -m scripts.green $(ARGS); code=$$?; $(BIN)/python -m scripts.readme; exit $$code
 
 .PHONY: green
 
-soak: $(VENV)/.dev ## run 1,000 turns through 260 kills, freezes, partitions and slow servers; writes the README's table (10 minutes)
+soak: $(VENV)/.dev ## run 1,000 turns through 260 kills, freezes, partitions and slow servers; writes docs/proofs.md (10 minutes)
 	@$(BIN)/python -m tests.faults.soak $(ARGS)
 	@$(BIN)/python -m scripts.readme
 
@@ -81,16 +93,25 @@ format: $(VENV)/.dev ## format the code and apply ruff's fixes
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+# Here uv comes from requirements-uv.txt, and pip with .venv-sam.
+lock: OWN = --no-emit-package uv --no-emit-package pip
 lock: $(UV) ## pin the dependencies of pyproject.toml, with hashes
-	@$(LOCK) --upgrade pyproject.toml -o layers/core/requirements.txt
+	@$(LOCK) --upgrade --extra lambda pyproject.toml -o layers/core/requirements.txt
 	@# cargo-lambda asks for a compiler of 400 MB that only `cargo lambda build` uses: left out, and nothing is resolved
 	@# again when the file is installed.
-	@$(LOCK) --upgrade -c layers/core/requirements.txt --no-emit-package ziglang pyproject.toml --group dev -o requirements-dev.txt
-	@$(LOCK) --upgrade -c requirements-dev.txt --group run -o requirements-run.txt
+	@$(LOCK) --upgrade -c layers/core/requirements.txt --no-emit-package ziglang $(OWN) --all-extras pyproject.toml --group dev -o requirements-dev.txt
+	@$(LOCK) --upgrade -c requirements-dev.txt $(OWN) --extra local pyproject.toml -o requirements-run.txt
+	@$(LOCK) --upgrade -c requirements-dev.txt --group test -o requirements-test.txt
 	@$(LOCK) --upgrade --no-strip-extras --group sam -o requirements-sam.txt
 	@$(LOCK) --upgrade --group audit -o requirements-audit.txt
 	@$(LOCK) --upgrade --group litellm -o requirements-litellm.txt
 	@$(LOCK) --upgrade --group uv -o requirements-uv.txt
+
+wheel: $(UV) ## build the wheel into .build/dist (docs/package.md)
+	@$(UV) build -q --wheel --out-dir .build/dist .
+	@ls .build/dist/*.whl
+
+.PHONY: wheel
 
 vendor: ## bundle the playground's npm packages, as local/vendor pins them, into local/playground/vendor
 	@cd local/vendor && npm ci --no-audit --no-fund && npm run --silent build
@@ -151,16 +172,16 @@ turns: $(VENV)/.run ## list the turns of all users that run, wait or are in line
 
 .PHONY: migrate stop-all start-all turns
 
-smoke: $(VENV)/$(if $(MODEL),.dev,.run) ## test a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…; with MODEL=… a model instead
+smoke: $(VENV)/.run ## test a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…; with MODEL=… a model instead
 	@STAGE=$(STAGE) $(BIN)/python -m $(if $(MODEL),scripts.smoke_model '$(MODEL)',scripts.smoke)
 
-budget: $(VENV)/.dev ## spend a budget from 8 processes, through 60 kills, and compare the counter with the model's counts; writes a table in docs/operations.md (3 minutes)
+budget: $(VENV)/.dev ## spend a budget from 8 processes, through 60 kills, and compare the counter with the model's counts; writes docs/proofs.md (3 minutes)
 	@$(BIN)/python -m tests.faults.budget_run
 	@$(BIN)/python -m scripts.readme
 
 .PHONY: budget
 
-continue: $(VENV)/.dev ## kill 500 turns, and the processes that continue them, at random and at 13 named stages: all must finish; then a turn of 200 s in functions of 20 s (8 minutes)
+continue: $(VENV)/.dev ## kill 500 turns, and the processes that continue them, at random and at 13 named stages: all must finish; then a turn of 200 s in functions of 20 s; writes docs/proofs.md (8 minutes)
 	@$(BIN)/python -m tests.turns.continue_run $(ARGS)
 	@$(BIN)/python -m tests.faults.continue_processes
 	@$(BIN)/python -m tests.faults.recovery
@@ -169,7 +190,7 @@ continue: $(VENV)/.dev ## kill 500 turns, and the processes that continue them, 
 
 .PHONY: continue
 
-races: $(VENV)/.dev ## race messages that queue, steer and interrupt against ends, stops and kills, 1,000 times; writes the README's table (5 minutes)
+races: $(VENV)/.dev ## race messages that queue, steer and interrupt against ends, stops and kills, 1,000 times; writes docs/proofs.md (5 minutes)
 	@$(BIN)/python -m tests.runner.busy_races $(ARGS)
 	@$(BIN)/python -m scripts.readme
 
@@ -177,7 +198,7 @@ model: $(VENV)/.dev ## explore every interleaving of a few processes with the re
 	@$(BIN)/python -m tests.model.explorer
 	@$(BIN)/python -m tests.model.mutants
 
-forgeries: $(VENV)/.dev ## send 10,000 forged answers to waiting turns: none may run a tool or change data; writes the README's table (3 minutes)
+forgeries: $(VENV)/.dev ## send 10,000 forged answers to waiting turns: none may run a tool or change data; writes docs/proofs.md (3 minutes)
 	@PYTHONPATH=functions $(BIN)/python -m tests.security.forgeries $(ARGS)
 	@$(BIN)/python -m scripts.readme
 
@@ -186,7 +207,20 @@ forgeries: $(VENV)/.dev ## send 10,000 forged answers to waiting turns: none may
 burst: $(VENV)/.dev ## start 50 cold functions at once on a busy machine and check their 150 turns (5 minutes)
 	@$(BIN)/python -m pytest -s tests/functions/burst.py
 
-.PHONY: burst
+indexes: $(VENV)/.dev ## add an index to 1,000,000 messages while cold functions are called: no request may fail (3 minutes)
+	@$(BIN)/python -m pytest -s tests/functions/index_build.py
+
+.PHONY: burst indexes
+
+first-run: $(VENV)/.dev ## measure the first `make run` in a fresh clone; writes the README's sentence (2 minutes)
+	@$(BIN)/python -m tests.first_run
+	@$(BIN)/python -m scripts.readme
+
+units: $(VENV)/.dev ## count the DynamoDB units of a turn of 10 seconds; writes docs/costs.md (30 seconds)
+	@$(BIN)/python -m bench.writes
+	@$(BIN)/python -m scripts.readme
+
+.PHONY: first-run units
 
 clean: ## remove build output
 	@rm -rf .aws-sam .build

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench import cold, providers, report, warm, with_and_without, writes
+from bench import cold, prompt_cache, providers, report, warm, with_and_without, writes
 from bench.figure import Figure
 from bench.peers import FRAMEWORKS, SCRIPTS, paced_cpu_of, python_of
 from bench.servers import served
@@ -101,7 +101,8 @@ def measure(size: Size) -> Iterator[Figure]:
         with stack_of(size.streams) as stack:
             yield from warm.load(stack, size.streams, size.load_seconds)
     yield from providers.figures()
-    yield writes.write_units_of_a_turn()
+    yield from prompt_cache.figures()
+    yield from writes.figures()
     yield from cold.package_size(BUILT / "CoreLayer")
 
 

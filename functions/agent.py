@@ -73,18 +73,20 @@ def refund(
     return f"Refunded {euros:.2f} euros for order {order} (payment {context.call_id})."
 
 
-def instructions(context: RunContext) -> str:
-    """The instructions, generated at the start of every turn."""
-    return (
-        "You are a helpful assistant. Answer in the user's language, in Markdown, and briefly. "
-        "Use the tools for arithmetic, times and dates instead of guessing, and for refunds. "
-        f"Today is {context.now.astimezone(UTC):%A, %d %B %Y}."
-    )
+INSTRUCTIONS = (
+    "You are a helpful assistant. Answer in the user's language, in Markdown, and briefly. "
+    "Use the tools for arithmetic, times and dates instead of guessing, and for refunds."
+)
+
+
+def today(context: RunContext) -> str:
+    """Instructions that change, generated at the start of every turn. They follow the user's message."""
+    return f"Today is {context.now.astimezone(UTC):%A, %d %B %Y}."
 
 
 agent = Agent(
     name="assistant",
-    instructions=instructions,
+    instructions=[INSTRUCTIONS, today],
     tools=[calculator, current_time, days_between, refund],
     title="Shop assistant",
     description="An example that calculates, tells the time and asks before it pays money back.",

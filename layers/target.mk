@@ -1,4 +1,4 @@
-# What is built, for whatever machine builds it. Included at the root of the repository by the Makefiles that SAM runs.
+# What is built, for whatever machine builds it. Included at the root of the project by the Makefiles that SAM runs.
 #
 #   TARGET_PYTHON, TARGET_ARCH   the Python and the CPU on Lambda (3.13; aarch64 or x86_64)
 #   TARGET_ARCH=here             this machine, to run the built functions without Lambda: for the same Python if it can
@@ -8,7 +8,9 @@ SHELL := /bin/sh
 PYTHON ?= python3
 TARGET_PYTHON ?= 3.13
 TARGET_ARCH ?= aarch64
-FIND_PYTHON = "$(PYTHON)" -m local.interpreters $(TARGET_PYTHON)
+# Of the repository, or of the installed package.
+INTERPRETERS := $(if $(wildcard local/interpreters.py),local.interpreters,omniagent_cli interpreter)
+FIND_PYTHON = "$(PYTHON)" -m $(INTERPRETERS) $(TARGET_PYTHON)
 
 # Lambda's Python 3.13 runs on Amazon Linux 2023, whose glibc is 2.34: every older manylinux will do.
 # pip takes only the platforms it is told, so each one that wheels are published for is named, the newest first, which

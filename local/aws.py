@@ -15,9 +15,10 @@ import boto3
 from botocore.config import Config
 
 from local.cloudformation import ACCOUNT, REGION
+from local.places import HOME
 from local.ports import LOOPBACK
 from local.processes import Service, ServiceError
-from local.template import ROOT, Queue, Table, Template
+from local.template import Queue, Table, Template
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 START_SECONDS = 60.0
 # By default, moto lets pages of every site read its answers.
-MOTO = {"MOTO_DISABLE_GLOBAL_CORS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+MOTO = {"MOTO_DISABLE_GLOBAL_CORS": "1", "PYTHONPATH": str(HOME), "PYTHONUNBUFFERED": "1"}
 
 
 class Aws:
@@ -55,7 +56,7 @@ class Aws:
     def start(self) -> None:
         """Start the server. After a restart, it has the same port and the same deployments as before."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "local.moto_server", str(self.port)]
+        command = [sys.executable, "-P", "-m", "local.moto_server", str(self.port)]
         variables = {**self._credentials, **MOTO}
         service = self._service = Service("moto", command, log=self._folder / "moto.log", variables=variables)
         service.wait_until(lambda: _port(service.log) is not None, seconds=START_SECONDS)

@@ -17,10 +17,11 @@ MAX_SUGGESTIONS = 4
 
 def describe(names: list[str]) -> dict[str, Any]:
     """Import the project and return the named settings and a description of its agent."""
+    from omniagent.ai.providers import chain_of
     from project import project  # found on the path of the functions
 
     settings = project.read_settings()
-    model = project.agent.model or settings.model
+    model = ", ".join(chain_of(project.agent.model or settings.model))
     told = {name: getattr(settings, name) for name in names}
     return {
         "settings": {**told, "model": model},
@@ -34,7 +35,9 @@ def _agent(agent: "Agent") -> dict[str, Any]:
     if isinstance(agent.instructions, str):
         instructions, made_by = agent.instructions, None
     else:
-        made_by = getattr(agent.instructions, "__qualname__", type(agent.instructions).__name__)
+        given = agent.instructions if isinstance(agent.instructions, tuple) else (agent.instructions,)
+        functions = [each for each in given if not isinstance(each, str)]
+        made_by = ", ".join(getattr(each, "__qualname__", type(each).__name__) for each in functions) or None
         try:
             instructions = asyncio.run(agent.instructions_for(RunContext(user="playground")))
         except Exception as error:  # a team's function may need values that only a turn has

@@ -18,13 +18,14 @@ from local.emulator.cors import is_preflight, preflight_headers, response_header
 from local.emulator.http import NO_STORE, BodyTooLarge, Exchange, Headers, Server
 from local.files import Files
 from local.forward import Failed, Forwarder, Unreachable
+from local.places import HOME
 from local.ports import LOOPBACK
 from local.processes import ServiceError
-from local.template import ROOT, Cors
+from local.template import Cors
 from local.traces import Traces, as_json
 from omniagent.http.cors import ALLOWED_HEADERS, ALLOWED_METHODS, EXPOSED_HEADERS, MAX_AGE_SECONDS
 
-PLAYGROUND = ROOT / "local" / "playground"
+PLAYGROUND = HOME / "local" / "playground"
 # First segment of a path -> the function that serves it.
 ROUTES = {
     "chat": "chat",

@@ -5,14 +5,14 @@ import json
 import os
 import platform
 import subprocess
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import omniagent
 from local.packages import environment_of
 from local.processes import ServiceError
-from local.template import ROOT, Function
+from local.template import Function
 from omniagent.errors import ConfigurationError
 from omniagent.settings import Settings
 
@@ -55,7 +55,7 @@ class StackInfo:
         return {
             "model": settings["model"],
             "api": settings["openai_api"],
-            "versions": {"omniagent": _version(), "python": platform.python_version()},
+            "versions": {"omniagent": omniagent.__version__, "python": platform.python_version()},
             "agent": {name: self._agent.get(name) for name in ("title", "description", "suggestions", "error")},
             **{name: settings[name] for name in TOLD},
         }
@@ -112,8 +112,3 @@ class StackInfo:
             return Settings.from_env(self._environment)
         except ConfigurationError:
             return Settings()
-
-
-def _version() -> str:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return str(project["version"])

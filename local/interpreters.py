@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from local.debian import unpack
+from local.places import ROOT
 from local.processes import ServiceError, locked
 
-PYTHONS = Path(__file__).resolve().parent.parent / ".build" / "pythons"
+PYTHONS = ROOT / ".build" / "pythons"
 # The version in Debian's release.
 UNPACKED = "3.13"
 RETRY_SECONDS = 120.0

@@ -12,17 +12,30 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import omniagent
 from local.processes import ServiceError, locked
 from local.template import ROOT, Function
 
 ENVIRONMENTS = ROOT / ".build" / "packages"
-LAYER = ROOT / "layers" / "core" / "requirements.txt"
 REQUIREMENTS = "requirements.txt"
+LAYER = ROOT / "layers" / "core" / REQUIREMENTS
+OMNIAGENT = Path(omniagent.__file__).parent
 
 
 def environment_of(function: Function) -> Path:
     """Return the virtual environment of a function from source, created if it is missing. May take seconds."""
-    files = _requirements(function)
+    layers = [layer / REQUIREMENTS for layer in function.layers if (layer / REQUIREMENTS).exists()]
+    # A function without a layer still needs the packages of Lambda's runtime.
+    return _environment([*(layers or [LAYER]), function.code / REQUIREMENTS])
+
+
+def project_environment(*more: Path) -> Path:
+    """Return the same for the project's functions, with the packages of further files."""
+    return _environment([LAYER, ROOT / "functions" / REQUIREMENTS, *more])
+
+
+def _environment(wanted: Sequence[Path]) -> Path:
+    files = [file for file in wanted if file.exists()]
     folder = ENVIRONMENTS / _digest(files)
     if not _is_made(folder):
         with locked(ENVIRONMENTS):
@@ -31,15 +44,8 @@ def environment_of(function: Function) -> Path:
     return folder
 
 
-def _requirements(function: Function) -> list[Path]:
-    layers = [layer / REQUIREMENTS for layer in function.layers if (layer / REQUIREMENTS).exists()]
-    own = function.code / REQUIREMENTS
-    # A function without a layer still needs the packages of Lambda's runtime.
-    return [*(layers or [LAYER]), *([own] if own.exists() else [])]
-
-
 def _digest(files: Sequence[Path]) -> str:
-    digest = hashlib.sha256(f"{sys.version} {sys.platform}".encode())
+    digest = hashlib.sha256(f"{sys.version} {sys.platform} {OMNIAGENT}".encode())
     for file in files:
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
@@ -50,10 +56,14 @@ def _is_made(folder: Path) -> bool:
 
 
 def _make(folder: Path, files: Sequence[Path]) -> None:
+    print("Installing the functions' packages (first run only) ...", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     _uv("venv", "--python", sys.executable, str(folder))
     requirements = [option for file in files for option in ("-r", str(file))]
     _uv("pip", "install", "--python", str(folder / "bin" / "python"), "--only-binary", ":all:", *requirements)
+    # The layer of a project has no omniagent before it is built: it is the one of this program.
+    [packages] = folder.glob("lib/python*/site-packages")
+    (packages / OMNIAGENT.name).symlink_to(OMNIAGENT)
     (folder / ".installed").touch()
 
 
@@ -61,7 +71,7 @@ def _uv(*arguments: str) -> None:
     places = [str(ROOT / ".uv" / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     command = shutil.which("uv", path=os.pathsep.join(places))
     if command is None:
-        raise ServiceError("uv is not installed, which installs the functions' packages: make .uv/bin/uv")
+        raise ServiceError("uv is not installed, which installs the functions' packages: pip install uv")
     done = subprocess.run([command, "-q", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ServiceError(f"The functions' packages cannot be installed: {done.stderr.strip()}")

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from local.log_lines import DIM, LogLines
+from local.places import command
 from local.processes import ServiceError
 from local.reload import Reload
 from local.stack import DATA, Stack, StackOptions, local_stack
@@ -134,17 +135,18 @@ OmniAgent is ready after {seconds:.1f} s.
   Chat        {url}/chat (POST, streams)
   Sessions    {url}/sessions (all routes: {url}/docs)
   Try it      curl -N {url}/chat -H 'content-type: application/json' -d {question}
-  Terminal    make chat
+  Terminal    {command("chat")}
   Model       {_model(options)}
   Agent       {AGENT}: a change is taken up at once
-  Data        {data} (make clean-local removes it)
+  Data        {data} (delete it to start empty)
   Stop        Ctrl-C
 """
 
 
 def _model(options: StackOptions) -> str:
     if options.offline:
-        return "offline model with canned answers; for a real one: OPENAI_API_KEY=... or ANTHROPIC_API_KEY=... make run"
+        run = command("run")
+        return f"offline model with canned answers; for a real one: OPENAI_API_KEY=... or ANTHROPIC_API_KEY=... {run}"
     name = options.environment.get("OMNIAGENT_MODEL", "the project's model")
     if name.startswith("anthropic/"):
         return f"{name} at {options.anthropic_base_url or 'Anthropic'}"

@@ -7,9 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from local import places
 from local.cloudformation import Attributes, Document, TemplateError
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = places.ROOT
 TEMPLATE = ROOT / "template.yaml"
 
 
@@ -69,6 +70,8 @@ class Function:
     timeout: float = 3
     memory: int = 128
     concurrency: int | None = None
+    requests_at_once: int = 1
+    """Of one process: more than one only on Lambda Managed Instances."""
     environment: Mapping[str, str] = field(default_factory=dict)
     layers: tuple[Path, ...] = ()
     url: FunctionUrl | None = None
@@ -188,6 +191,9 @@ class Template:
             timeout=float(properties.get("Timeout", 3)),
             memory=int(properties.get("MemorySize", 128)),
             concurrency=_optional_int(properties.get("ReservedConcurrentExecutions")),
+            requests_at_once=int(
+                properties.get("CapacityProviderConfig", {}).get("PerExecutionEnvironmentMaxConcurrency", 1)
+            ),
             environment={key: str(value) for key, value in variables.items()},
             layers=tuple(self.layers[layer] for layer in properties.get("Layers", ())),
             url=_url(url) if url is not None else None,

@@ -12,6 +12,8 @@ import httpx
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 
+from local.places import command
+
 Json = dict[str, Any]
 Auth = Literal["iam", "jwt", "none"]
 TIMEOUT_SECONDS = 60.0
@@ -123,7 +125,7 @@ def of_stack(stack: str, *, token: str = "", origin: str = "") -> Deployment:
     parameters = {item["ParameterKey"]: item.get("ParameterValue", "") for item in found.get("Parameters", [])}
     if "ChatUrl" not in outputs:
         raise CannotCall(
-            f"The stack {stack} is {found['StackStatus']} and has no ChatUrl. Deploy it first: make deploy."
+            f"The stack {stack} is {found['StackStatus']} and has no ChatUrl. Deploy it first: {command('deploy')}."
         )
     return Deployment(
         outputs["ChatUrl"],

@@ -1,6 +1,8 @@
 """The arithmetic of docs/capacity.md: how many turns run at once on what an operator has."""
 
-from omniagent.persistence.store import POOL_ON_LAMBDA
+from local.cloudformation import Document
+from local.template import TEMPLATE
+from omniagent.persistence.store import POOL_OF_MANAGED_INSTANCES, POOL_ON_LAMBDA
 from omniagent.settings import Settings
 
 ATLAS_CONNECTIONS = {
@@ -23,6 +25,8 @@ TABLE_WRITES = {"a new table": 4_000, "`TableWarmUnits: 12000`": 12_000, "the us
 TARGET = 10_000
 TURN_SECONDS, TURN_TOKENS = 10, 3_300
 """A usual turn: 3,000 tokens in, 300 out."""
+MANAGED_STREAMS = 64
+"""Streams of one process on Lambda Managed Instances, as the template suggests."""
 NEW_PROCESSES_PER_10_SECONDS = 1_000
 """Lambda's scaling rate of one function."""
 
@@ -37,8 +41,8 @@ def turns_on_atlas(tier: str) -> int:
 
 
 def writes_per_second(tick_seconds: float) -> float:
-    """Return the DynamoDB write units of a running turn: a renewal and a chunk per tick."""
-    return 2 / tick_seconds
+    """Return the DynamoDB write units of a running turn: one chunk of its journal per tick."""
+    return 1 / tick_seconds
 
 
 def turns_on_table(units: int, tick_seconds: float) -> int:
@@ -47,6 +51,12 @@ def turns_on_table(units: int, tick_seconds: float) -> int:
 
 def smallest_tier(turns: int) -> str:
     return next(tier for tier in ATLAS_CONNECTIONS if turns_on_atlas(tier) >= turns)
+
+
+def connections_of_managed(turns: int) -> int:
+    """Return the connections of so many turns on Managed Instances, whose processes share a pool among many."""
+    processes = -(-turns // MANAGED_STREAMS)
+    return processes * connections_per_process(POOL_OF_MANAGED_INSTANCES)
 
 
 def capacity_table() -> str:
@@ -73,7 +83,8 @@ def bottleneck_table() -> str:
     tokens = TARGET * TURN_TOKENS * 60 // TURN_SECONDS
     seconds = TARGET // NEW_PROCESSES_PER_10_SECONDS * 10
     units = int(TARGET * writes_per_second(tick))
-    slow = int(TARGET * writes_per_second(2 * tick))
+    run = int(Document(TEMPLATE).section("Parameters")["RunConcurrency"]["Default"])
+    minutes = TARGET * TURN_SECONDS / run / 60
     rows = [
         (
             f"{ACCOUNT_CONCURRENCY['a new account']} or {ACCOUNT_CONCURRENCY['the usual quota']:,}",
@@ -88,17 +99,17 @@ def bottleneck_table() -> str:
         (
             f"{turns_on_table(TABLE_WRITES['a new table'], tick):,}",
             f"writes of a new table, {writes_per_second(tick):g} per second and turn",
-            f"`TableWarmUnits: {units}`, before the load comes; `TICK_SECONDS` {2 * tick:g} needs {slow:,}",
-        ),
-        (
-            f"{turns_on_table(TABLE_WRITES['the usual quota of a table'], tick):,}",
-            "the table's quota of 40,000 write units per second",
-            f"a higher quota for the table, or `TICK_SECONDS` {2 * tick:g}",
+            f"`TableWarmUnits: {units}`, before the load comes; `TICK_SECONDS` {2 * tick:g} needs half of it",
         ),
         (
             "your contract",
             "the model's tokens per minute",
             f"{tokens / 1e6:,.0f} million for {TARGET:,} turns of {TURN_SECONDS} s: several providers, reserved units",
+        ),
+        (
+            "an incident",
+            f"turns without a client that the run function continues, {run} at once",
+            f"{minutes:.0f} minutes for {TARGET:,} turns; `RunConcurrency`",
         ),
     ]
     lines = [f"| {number} | {stops} | {what} | {lift} |" for number, (stops, what, lift) in enumerate(rows, 1)]

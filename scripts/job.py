@@ -6,6 +6,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from local.places import command
 from scripts.caller import CannotCall
 
 # Longer than the functions' own work. A second try would wait for the same work.
@@ -19,7 +20,7 @@ class DeployedFunction:
         [found] = boto3.client("cloudformation").describe_stacks(StackName=stack)["Stacks"]
         outputs = {item["OutputKey"]: item["OutputValue"] for item in found.get("Outputs", [])}
         if output not in outputs:
-            raise CannotCall(f"The stack {stack} is {found['StackStatus']}. Deploy it first: make deploy.")
+            raise CannotCall(f"The stack {stack} is {found['StackStatus']}. Deploy it first: {command('deploy')}.")
         self._arn = outputs[output]
         self._lambda = boto3.client("lambda", config=PATIENCE)
 

@@ -10,7 +10,8 @@ from packaging.requirements import Requirement
 from local.template import ROOT
 
 LAYER = ROOT / "layers" / "core" / "requirements.txt"
-FILES = (LAYER, *(ROOT / f"requirements-{group}.txt" for group in ("audit", "dev", "litellm", "run", "sam", "uv")))
+GROUPS = ("audit", "dev", "litellm", "run", "sam", "test", "uv")
+FILES = (LAYER, *(ROOT / f"requirements-{group}.txt" for group in GROUPS))
 # The Python that the layer is built for. Markers of requirements are evaluated for it.
 LAMBDA = {
     "implementation_name": "cpython",

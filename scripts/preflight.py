@@ -24,6 +24,9 @@ from pymongo.errors import InvalidURI, OperationFailure, PyMongoError
 
 from local.cloudformation import Document, TemplateError
 from local.emulator.limits import Limits
+from local.packages import project_environment
+from local.places import command
+from local.processes import ServiceError
 from local.template import ROOT, TEMPLATE, Template
 from omniagent.app.on_lambda import SECRET_KEYS
 from omniagent.app.webhook import signed_headers
@@ -237,8 +240,12 @@ def model_findings(session: boto3.Session, parameters: Mapping[str, str]) -> Ite
         "ANTHROPIC_API_KEY": key,
         "MODEL_TIMEOUT_SECONDS": str(CONNECT_SECONDS),
     }
-    command = [sys.executable, "-B", str(ENDING_MODELS)]
-    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    try:
+        program = [str(project_environment() / "bin" / "python"), "-B", str(ENDING_MODELS)]
+    except ServiceError as problem:
+        yield warning(f"The end of the models could not be checked: {problem}")
+        return
+    done = subprocess.run(program, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = done.stderr.strip().rpartition("\n")[2]
         yield warning(f"The end of the models could not be checked: {reason}")
@@ -298,7 +305,7 @@ def findings(stage: str) -> Iterator[Finding]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="make preflight", description=__doc__)
+    parser = argparse.ArgumentParser(prog=command("preflight"), description=__doc__)
     parser.add_argument("stage", nargs="?", default=os.environ.get("STAGE", "dev"))
     stage = parser.parse_args(arguments).stage
     errors = 0

@@ -3,11 +3,13 @@
 import ast
 import inspect
 import json
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -21,16 +23,17 @@ from scripts.capacity import bottleneck_table, capacity_table
 
 PUBLIC_MODULES = (omniagent, omniagent.providers, omniagent.server, omniagent.testing)
 README = ROOT / "README.md"
-AGENTS = ROOT / "docs" / "agents.md"
-CAPACITY = ROOT / "docs" / "capacity.md"
-OPERATIONS = ROOT / "docs" / "operations.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-SOAK = ROOT / "docs" / "soak.json"
-BUDGET = ROOT / "docs" / "budget.json"
-FORGERIES = ROOT / "docs" / "forgeries.json"
-RACES = ROOT / "docs" / "races.json"
-CONTINUE = ROOT / "docs" / "continue.json"
-GREEN = ROOT / "docs" / "green.json"
+DOCS = ROOT / "docs"
+BENCH = ROOT / "bench" / "RESULTS.md"
+SOAK = DOCS / "soak.json"
+BUDGET = DOCS / "budget.json"
+FORGERIES = DOCS / "forgeries.json"
+RACES = DOCS / "races.json"
+CONTINUE = DOCS / "continue.json"
+GREEN = DOCS / "green.json"
+FIRST_RUN = DOCS / "first_run.json"
+UNITS = DOCS / "units.json"
 
 TURN_SECONDS = 10
 CHAT_GB = 1.0
@@ -38,9 +41,10 @@ DOLLARS_PER_GB_SECOND = 0.0000133334
 DOLLARS_PER_REQUEST = 0.20 / 1e6
 DOLLARS_PER_WRITE = 0.625 / 1e6
 DOLLARS_PER_READ = 0.125 / 1e6
-READ_UNITS = 0.5
-"""Of an eventually consistent read."""
 DOLLARS_PER_GB_MONTH = 0.25
+
+FIGURES = {"cold start": "cold start, median", "peak memory": "peak memory after 100 turns"}
+"""Figures of `make bench` that compare us with the best other framework."""
 
 
 def settings_table() -> str:
@@ -52,45 +56,116 @@ def settings_table() -> str:
     return "\n".join(rows)
 
 
-def write_units(turn_seconds: float, tick_seconds: float) -> int:
-    """Return the DynamoDB writes of a turn: a chunk of its journal per tick, and the last one."""
-    return int(turn_seconds / tick_seconds) + 1
+def turn_costs() -> list[tuple[str, str, float]]:
+    """Return the parts of a turn's cost without the model and MongoDB: name, arithmetic, dollars."""
+    units: dict[str, float] = json.loads(UNITS.read_text())
+    write, read, days = units["write"], units["read"], Settings().journal_days
+    second = f"${DOLLARS_PER_GB_SECOND:.10f}".rstrip("0")
+    compute = TURN_SECONDS * CHAT_GB * DOLLARS_PER_GB_SECOND
+    storage = write / 1e6 * days / 30 * DOLLARS_PER_GB_MONTH  # a unit is one kilobyte at most
+    return [
+        (f"Lambda, arm64, {CHAT_GB:g} GB", f"{TURN_SECONDS} s * {CHAT_GB:g} GB * {second}", compute),
+        ("Lambda requests", f"${DOLLARS_PER_REQUEST * 1e6:.2f} / 1M", DOLLARS_PER_REQUEST),
+        ("DynamoDB writes", f"{write:g} units * ${DOLLARS_PER_WRITE * 1e6:.3f} / 1M", write * DOLLARS_PER_WRITE),
+        ("DynamoDB reads", f"{read:g} units * ${DOLLARS_PER_READ * 1e6:.3f} / 1M", read * DOLLARS_PER_READ),
+        ("`JournalDays` of storage", f"{write:g} KB * {days} / 30 * ${DOLLARS_PER_GB_MONTH:.2f} / GB", storage),
+    ]
 
 
 def costs_table() -> str:
-    """Return the cost of 1,000 turns without the model and MongoDB, with the arithmetic."""
-    units = write_units(TURN_SECONDS, Settings().tick_seconds)
-    compute = 1000 * TURN_SECONDS * CHAT_GB * DOLLARS_PER_GB_SECOND
-    requests = 1000 * DOLLARS_PER_REQUEST
-    writes = 1000 * units * DOLLARS_PER_WRITE
-    ticks = int(TURN_SECONDS / Settings().tick_seconds)
-    reads = 1000 * ticks * READ_UNITS * DOLLARS_PER_READ
-    days = Settings().journal_days
-    storage = 1000 * (ticks + 1) / 1e6 * days / 30 * DOLLARS_PER_GB_MONTH
-    gb_second = f"{DOLLARS_PER_GB_SECOND:.10f}".rstrip("0")
-    return f"""\
-1,000 turns of {TURN_SECONDS} seconds in us-east-1, excluding the model's tokens, MongoDB and logs:
+    """Return the cost of 1,000 turns with the arithmetic."""
+    rows = [f"| {name} | 1,000 * {product} | {1000 * dollars:.4f} |" for name, product, dollars in turn_costs()]
+    head = [f"| 1,000 turns of {TURN_SECONDS} seconds | arithmetic | $ |", "|---|---|---|"]
+    return "\n".join([*head, *rows, f"| **together** | | **{_dollars_of_1000_turns():.2f}** |"])
 
-| | arithmetic | $ |
-|---|---|---|
-| Lambda, arm64, {CHAT_GB:g} GB | 1,000 * {TURN_SECONDS} s * {CHAT_GB:g} GB * ${gb_second} | {compute:.3f} |
-| Lambda requests | 1,000 * ${DOLLARS_PER_REQUEST * 1e6:.2f} / 1M | {requests:.4f} |
-| DynamoDB writes | 1,000 * {units} units * ${DOLLARS_PER_WRITE * 1e6:.3f} / 1M | {writes:.3f} |
-| DynamoDB reads | 1,000 * {ticks} * {READ_UNITS:g} units * ${DOLLARS_PER_READ * 1e6:.3f} / 1M | {reads:.4f} |
-| `JournalDays` of storage | 1,000 * {ticks + 1} KB * {days} / 30 * ${DOLLARS_PER_GB_MONTH:.2f} / GB | {storage:.4f} |
-| **together** | | **{compute + requests + writes + reads + storage:.2f}** |
 
-A turn writes {units} units: one chunk of its journal for each of its {ticks} ticks, and the last one. Each tick also
-reads whether somebody stopped or steered the turn.
+def _dollars_of_1000_turns() -> float:
+    return 1000 * sum(dollars for _, _, dollars in turn_costs())
 
-An idle stack writes nothing and calls no model; once a minute it looks for turns whose process died.
-[docs/deploy.md](docs/deploy.md#costs) lists what it costs a month."""
+
+def first_run() -> str:
+    """Return what the last `make first-run` measured."""
+    if not FIRST_RUN.exists():
+        return not_run("first-run")
+    run: dict[str, Any] = json.loads(FIRST_RUN.read_text())
+    machine = f"{run['system']}, {run['cores']} cores at a load of {run['load']}"
+    tests = _result(GREEN, _tested)
+    return (
+        f"The first run takes {run['megabytes']} MB of disk. It gave its first answer after {run['seconds']} s, "
+        f"the second run after {run['again']} s\n(`make first-run`: {machine}).\n`make test` runs {tests}."
+    )
+
+
+def proofs_table() -> str:
+    """Return what is guaranteed, each with the result of its last proof in one line."""
+    rows = {
+        "**Nothing is lost.** `200` means that the question is stored, `finish` that the answer is": (
+            "soak",
+            _result(SOAK, _soaked),
+        ),
+        "**Every answer finishes.** If its process dies, another one continues it, without a new request. "
+        "Finished model calls and tools are not repeated": ("continue", _result(CONTINUE, lambda run: run["recovery"])),
+        "**Nothing happens twice.** A retry joins the running answer or replays the stored one. "
+        "Messages that arrive together are answered once each, in order": ("races", _result(RACES, _raced)),
+        "**Approvals cannot be forged.** What runs is what the server stored, never what a client claims": (
+            "forgeries",
+            _result(FORGERIES, lambda run: f"{sum(run['bodies'].values()):,} forged replies: {_listed(run['found'])}"),
+        ),
+        "**Spending has limits**, per user, in tokens a day and requests a minute": (
+            "budget",
+            _result(BUDGET, lambda run: run["budget"]),
+        ),
+        "**A turn costs little**, and one that waits costs nothing": (
+            "units",
+            f"${_dollars_of_1000_turns():.2f} for 1,000 turns of {TURN_SECONDS} s, without the model, MongoDB and logs",
+        ),
+        "**The overhead is small**": (
+            "bench",
+            f"{' and '.join(f'{_ratio(FIGURES[name])} of the {name}' for name in FIGURES)} of the best other framework",
+        ),
+    }
+    lines = [f"| {claim} | `make {command}` | {result} |" for claim, (command, result) in rows.items()]
+    return "\n".join(["| guaranteed | proved by | last result |", "|---|---|---|", *lines])
+
+
+def not_run(command: str) -> str:
+    return f"`make {command}` has not been run for this version yet."
+
+
+def _result(path: Path, line: Callable[[dict[str, Any]], str]) -> str:
+    return line(json.loads(path.read_text())) if path.exists() else "not run for this version yet"
+
+
+def _tested(report: dict[str, Any]) -> str:
+    runs = report["runs"]
+    minutes = median(run["seconds"] for run in runs) / 60
+    return f"{runs[-1]['passed']:,} tests, in {minutes:.0f} minutes (`make green`: two suites at once)"
+
+
+def _soaked(run: dict[str, Any]) -> str:
+    cuts = sum(run["partitions"].values())
+    return (
+        f"{sum(run['turns'].values()):,} turns, {run['kills']} processes killed, {run['freezes']} frozen, "
+        f"{cuts} servers cut off: {_listed(run['found'])}"
+    )
+
+
+def _raced(run: dict[str, Any]) -> str:
+    return f"{run['races']:,} races of {sum(run['messages'].values()):,} messages: {_listed(run['found'])}"
+
+
+def _ratio(figure: str) -> str:
+    """Return the ratio of a figure in the last `make bench`."""
+    found = re.search(rf"^\| {figure} \| [^|]+ \| [^|]+ \| ([0-9.]+) \|", BENCH.read_text(), re.MULTILINE)
+    if not found:
+        raise ValueError(f"{BENCH.name} has no figure {figure!r}")
+    return found[1]
 
 
 def soak_table() -> str:
     """Return the result of the last `make soak`."""
     if not SOAK.exists():
-        return "`make soak` has not been run for this version yet."
+        return not_run("soak")
     soak: dict[str, Any] = json.loads(SOAK.read_text())
     calls = {f"{kind} calls": soak[f"{kind} calls"] for kind in ("model", "summary")}
     rows = {
@@ -110,7 +185,7 @@ def soak_table() -> str:
 def forgeries_table() -> str:
     """Return the result of the last `make forgeries`."""
     if not FORGERIES.exists():
-        return "`make forgeries` has not been run for this version yet."
+        return not_run("forgeries")
     forgeries: dict[str, Any] = json.loads(FORGERIES.read_text())
     bodies = forgeries["bodies"]
     rows = {"bodies": f"{sum(bodies.values()):,}: {_listed(bodies)}", "**found**": f"**{_listed(forgeries['found'])}**"}
@@ -120,7 +195,7 @@ def forgeries_table() -> str:
 def races_table() -> str:
     """Return the result of the last `make races`."""
     if not RACES.exists():
-        return "`make races` has not been run for this version yet."
+        return not_run("races")
     races: dict[str, Any] = json.loads(RACES.read_text())
     rows = {
         name: f"{sum(races[name].values()):,}: {_listed(races[name])}" for name in ("messages", "answers", "events")
@@ -149,7 +224,7 @@ def continue_table() -> str:
 def green_table() -> str:
     """Return the result of the last `make green`."""
     if not GREEN.exists():
-        return "`make green` has not been run for this version yet."
+        return not_run("green")
     report: dict[str, Any] = json.loads(GREEN.read_text())
     runs = report["runs"]
     green = sum(run["green"] for run in runs)
@@ -168,7 +243,7 @@ def green_table() -> str:
 
 def _runs_table(path: Path, command: str) -> str:
     if not path.exists():
-        return f"`make {command}` has not been run for this version yet."
+        return not_run(command)
     runs: dict[str, str] = json.loads(path.read_text())
     return "\n".join(
         ["| run | what it came to |", "|---|---|", *(f"| {name} | {what} |" for name, what in runs.items())]
@@ -209,17 +284,19 @@ def public_imports(module: ModuleType) -> dict[str, str]:
 
 Tables = dict[str, Callable[[], str]]
 PAGES: dict[Path, Tables] = {
-    README: {
-        "settings": settings_table,
-        "costs": costs_table,
-        "soak": soak_table,
-        "forgeries": forgeries_table,
-        "races": races_table,
-    },
-    AGENTS: {"names": names_table},
-    CAPACITY: {"capacity": capacity_table, "bottlenecks": bottleneck_table},
-    OPERATIONS: {"budget": budget_table, "continue": continue_table},
+    README: {"first-run": first_run, "proofs": proofs_table},
     CONTRIBUTING: {"green": green_table},
+    DOCS / "agents.md": {"names": names_table},
+    DOCS / "capacity.md": {"capacity": capacity_table, "bottlenecks": bottleneck_table},
+    DOCS / "costs.md": {"costs": costs_table},
+    DOCS / "proofs.md": {
+        "soak": soak_table,
+        "continue": continue_table,
+        "races": races_table,
+        "forgeries": forgeries_table,
+        "budget": budget_table,
+    },
+    DOCS / "settings.md": {"settings": settings_table},
 }
 
 

@@ -8,6 +8,7 @@ from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
+import omniagent
 from local.template import ROOT
 from scripts.licences import licence_of
 from scripts.pins import LAYER, Pin, read_pins
@@ -35,9 +36,9 @@ def _product() -> dict[str, Any]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return {
         "type": "application",
-        "bom-ref": f"{project['name']}@{project['version']}",
+        "bom-ref": f"{project['name']}@{omniagent.__version__}",
         "name": project["name"],
-        "version": project["version"],
+        "version": omniagent.__version__,
         "licenses": [{"expression": project["license"]}],
     }
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 
 import httpx
 
+from local.places import command
 from local.template import ROOT
 from scripts.caller import Auth, CannotCall, Deployment, Json, events_of, is_here, of_stack, signed_for
 
@@ -285,7 +286,7 @@ def stack_of(stage: str) -> str:
 def main(arguments: list[str] | None = None) -> int:
     env = os.environ
     parser = argparse.ArgumentParser(
-        prog="make smoke", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog=command("smoke"), description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--stage", default=env.get("STAGE", "dev"))
     parser.add_argument("--url", default=env.get("URL", ""))

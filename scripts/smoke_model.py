@@ -62,7 +62,9 @@ class ModelSmoke:
         }
 
     async def stream(self) -> str:
-        events = await self._ask(ModelRequest("Be brief.", [ChatMessage.user("Count from one to ten, in words.")]))
+        # As instructions of a turn are sent: a model that refuses them after the question is named under "fields".
+        question = [ChatMessage.user("Count from one to ten."), ChatMessage.system("Write numbers as words.")]
+        events = await self._ask(ModelRequest("Be brief.", question))
         pieces, finish = [event for event in events if isinstance(event, ModelText)], _finish(events)
         _expect(pieces, "the answer has no text")
         _expect(finish.reason == "stop", f"the answer ended with {finish.reason}")
@@ -155,5 +157,9 @@ async def smoke(model: str) -> int:
         await pool.aclose()
 
 
+def main(arguments: Sequence[str]) -> int:
+    return asyncio.run(smoke(arguments[0]))
+
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(smoke(sys.argv[1])))
+    sys.exit(main(sys.argv[1:]))

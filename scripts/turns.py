@@ -10,6 +10,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from local.places import command
 from scripts.caller import CannotCall
 from scripts.job import DeployedFunction
 from scripts.smoke import stack_of
@@ -44,7 +45,8 @@ def main() -> int:
         print(f"{'state':<8} {'since (UTC)':<20} {'restarts':>8}  {'category':<10} id")
     for line in lines_of(turns):
         print(line)
-    print(f"{len(turns)} turns. To stop one: make turns STOP=<id>. All of a session: STOP=<id up to the slash>.")
+    stop = command("turns STOP=<id>")
+    print(f"{len(turns)} turns. To stop one: {stop}. All of a session: STOP=<id up to the slash>.")
     return 0
 
 

@@ -32,7 +32,7 @@ KNOWN, CLEAN, SKIPPED = '{"vulns": vulns}', '{"vulns": []}', '{"skip_reason": "c
 @pytest.mark.parametrize(
     ("canary", "other", "error", "code", "said"),
     [
-        (KNOWN, CLEAN, "", 0, "none known in 7 sets of pins"),
+        (KNOWN, CLEAN, "", 0, "none known in 8 sets of pins"),
         (KNOWN, KNOWN, "", 1, "FAILED: p 1: CVE-1"),
         (KNOWN, SKIPPED, "", 3, "NOT CHECKED: skipped: p"),
         (CLEAN, CLEAN, "", 3, "NOT CHECKED: the advisory service does not know the vulnerabilities of jinja2==2.4.1"),

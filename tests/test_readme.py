@@ -1,6 +1,7 @@
 """The pages against the repository: every table, command, link, path, setting, parameter and alarm in them is real."""
 
 import re
+import subprocess
 from dataclasses import fields
 from pathlib import Path
 from typing import get_args
@@ -13,11 +14,18 @@ from omniagent.app.on_lambda import SECRET_KEYS
 from omniagent.settings import Settings, env_name
 from scripts.readme import PAGES as TABLES
 from scripts.readme import README, rendered
+from tests.security.routes import ROUTES
 
-PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "examples/nextjs/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    README,
+    *(ROOT / name for name in ("CONTRIBUTING.md", "examples/nextjs/README.md", "events/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 # What the pages name that neither the settings nor the template define: AWS does, and the metrics' namespace.
 OF_OTHERS = {"AWS_LAMBDA_EXEC_WRAPPER", "AWS_REGION", "AllAtOnce", "OmniAgent", "ROLLBACK_COMPLETE", "Url5xxCount"}
 OF_CLOUDFRONT = {"AllViewerExceptHostHeader", "CachingDisabled"}
+COMMANDS = {"aws", "git", "make", "omniagent", "sam"}
+MOST_LINES = 160
 OF_THE_WORKFLOW = set(re.findall(r"(?:vars|secrets)\.(\w+)", (ROOT / ".github/workflows/deploy.yml").read_text()))
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
@@ -73,17 +81,50 @@ def test_every_alarm_and_every_metric_is_explained() -> None:
     assert {name for name in alarms | _metrics() if f"`{name}`" not in page} == set()
 
 
+@every_page
+def test_every_log_message_that_is_named_is_logged(page: Path) -> None:
+    package = "".join(path.read_text() for path in (ROOT / "layers/core/omniagent").rglob("*.py"))
+    phrases = set(re.findall(r"`([a-z']+(?: [a-z']+)+)`", _without_code(page)))
+    assert {phrase for phrase in phrases if phrase not in package and phrase.split()[0] not in COMMANDS} == set()
+
+
 def test_the_sections_stand_in_the_order_a_newcomer_needs_them() -> None:
     assert re.findall(r"^## (.+)$", README.read_text(), re.MULTILINE) == [
         "Try it",
         "Write an agent",
+        "Connect a page",
+        "What is guaranteed",
+        "When to use it, and when not",
         "Deploy",
-        "Configuration",
-        "API and protocol",
-        "Limits and costs",
-        "Decisions",
         "Read on",
     ]
+    assert len(README.read_text().splitlines()) <= MOST_LINES
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)", README.read_text()))
+    assert {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")} <= linked
+
+
+def test_the_api_page_lists_every_route() -> None:
+    listed = set()
+    for cell in re.findall(r"^\| (`[A-Z]+ /[^|]+) \|", (ROOT / "docs/api.md").read_text(), re.MULTILINE):
+        path = ""
+        for method, own_path in re.findall(r"`([A-Z]+)(?: ([^`?]+))?[^`]*`", cell):
+            path = own_path or path
+            listed.add((method, _with_unnamed_ids(path)))
+    assert listed == {(route.method, _with_unnamed_ids(route.path)) for route in ROUTES}
+
+
+def test_help_begins_with_the_commands_of_a_team_s_day() -> None:
+    listed = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = re.findall(r"^  make ([\w-]+)", listed, re.MULTILINE)
+    assert names[:5] == ["run", "chat", "test", "deploy", "smoke"]
+    assert sorted(names) == sorted(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def _with_unnamed_ids(path: str) -> str:
+    return re.sub(r"\{\w+\}", "{}", path)
 
 
 def _metrics() -> set[str]:

@@ -2,11 +2,11 @@
 
 from omniagent.app.on_lambda import get_application
 from omniagent.http.chat_app import chat_app
-from omniagent.lambda_runtime.asgi import streaming_handler
+from omniagent.lambda_runtime.asgi import StreamingHandler
 from omniagent.lambda_runtime.snapshots import before_snapshot
 from project import project
 
 application = get_application(project)
 app = chat_app(application)
-handler = streaming_handler(app)
+handler = StreamingHandler(app)
 before_snapshot(application.close, application.load)

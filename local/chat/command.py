@@ -11,6 +11,7 @@ from local.chat.api import ApiError, ChatApi, Json, NoAnswer
 from local.chat.requests import Requests, pending
 from local.chat.turn import INTERRUPTED, ShownTurn
 from local.chat.view import View
+from local.places import command
 from local.processes import ServiceError
 
 HELP = """/new         start another session
@@ -26,7 +27,8 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     """Add the command."""
     parser = commands.add_parser("chat", help="chat in the terminal")
     here = f"http://127.0.0.1:{os.environ.get('PORT') or 8000}"
-    parser.add_argument("--url", default=here, help="URL of the chat function; default: the running `make run`")
+    running = f"the running `{command('run')}`"
+    parser.add_argument("--url", default=here, help=f"URL of the chat function; default: {running}")
     parser.add_argument("--sessions-url", default="", help="URL of the sessions function, if it differs")
     parser.add_argument(
         "--token", default=os.environ.get("OMNIAGENT_TOKEN", ""), help="bearer token; default: $OMNIAGENT_TOKEN"
@@ -44,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
             conversation.open(arguments.session)
         except NoAnswer as error:
             is_here = arguments.url == arguments.here
-            advice = f"No server responds at {arguments.url}. Start it with `make run`."
+            advice = f"No server responds at {arguments.url}. Start it with `{command('run')}`."
             raise ServiceError(advice if is_here else str(error)) from None
         except ApiError as error:
             raise ServiceError(str(error)) from None

@@ -1,8 +1,8 @@
 """Lambda on a laptop: real processes, the real Runtime API, no Docker.
 
 It behaves like Lambda in these respects: Function URLs (payload 2.0, buffered and streamed, CORS, a required
-signature), the Invoke API, queues with partial failures, schedules with a rate, warm and frozen processes, timeouts,
-crashes, SnapStart, and the quotas of `Limits`.
+signature), the Invoke API, queues with partial failures, schedules with a rate, warm and frozen processes, processes
+that serve many requests at once (Managed Instances), timeouts, crashes, SnapStart, and the quotas of `Limits`.
 
 It differs in these:
 

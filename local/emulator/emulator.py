@@ -37,7 +37,7 @@ RETRY_DELAYS = (60.0, 120.0)
 
 @dataclass(frozen=True)
 class Process:
-    """A process of a function; `request_id` and `event` are those of the invocation that it runs."""
+    """A process of a function; `request_id` and `event` are those of the first invocation that it runs."""
 
     function: str
     pid: int
@@ -163,8 +163,8 @@ class Emulator:
                 function=pool.function.short_name,
                 pid=environment.pid,
                 state=environment.state,
-                request_id=environment.invocation.request_id if environment.invocation else None,
-                event=environment.invocation.payload if environment.invocation else b"",
+                request_id=environment.invocations[0].request_id if environment.invocations else None,
+                event=environment.invocations[0].payload if environment.invocations else b"",
             )
             for pool in pools
             for environment in pool.environments

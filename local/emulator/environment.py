@@ -26,13 +26,17 @@ class State(StrEnum):
 
 
 class Environment:
-    """Runs one invocation at a time in a process that is kept for the next. `freeze` stops it in between."""
+    """Runs invocations in a process that is kept for the next: `most` at once, which is 1 except on Managed Instances.
+
+    `freeze` stops the process in between.
+    """
 
     def __init__(
         self,
         launcher: Launcher,
         *,
         timeout: float,
+        most: int,
         version: str,
         limits: Limits,
         freeze: bool,
@@ -42,27 +46,38 @@ class Environment:
         """Prepare; `start` starts the process."""
         self._launcher = launcher
         self._timeout = timeout
+        self._most = most
         self._version = version
         self._freeze = freeze
         self._on_line = on_line
         self._on_end = on_end
-        self._api = RuntimeApi(limits, on_idle=self._became_idle, on_init_error=self._fail_start)
+        self._api = RuntimeApi(
+            limits,
+            on_idle=self._became_idle,
+            on_init_error=self._fail_start,
+            on_answered=self._end_invocation if most > 1 else None,
+        )
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._resting = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._killed_because: FunctionFailed | None = None
         self._closing = False
         self._watch: asyncio.Task[None] | None = None
-        self.invocation: Invocation | None = None
+        self.invocations: list[Invocation] = []
         self.state = State.STARTING
         self.reserved = False
         self.retired = False
         self.pid = 0
 
     @property
+    def has_room(self) -> bool:
+        """Whether it can take another invocation."""
+        return self.state in (State.IDLE, State.BUSY) and len(self.invocations) < self._most
+
+    @property
     def finishing(self) -> bool:
-        """Whether it has sent its answer and is about to ask for work again."""
-        return self.state is State.BUSY and self.invocation is not None and self.invocation.ended
+        """Whether it has sent an answer and is about to ask for work again."""
+        return self.state is State.BUSY and any(invocation.ended for invocation in self.invocations)
 
     @property
     def is_free(self) -> bool:
@@ -88,12 +103,13 @@ class Environment:
         """Give the process an invocation. It has to answer and ask for the next one within its timeout."""
         self.state = State.BUSY
         self.reserved = False
-        self.invocation = invocation
+        self.invocations.append(invocation)
         self._resting.clear()
         if self._freeze:
             self._signal(signal.SIGCONT)
         invocation.begin(self._timeout)
-        self._timer = asyncio.get_running_loop().call_later(self._timeout, self._time_out)
+        timer = asyncio.get_running_loop().call_later(self._timeout, self._time_out, invocation)
+        self._timers[invocation.request_id] = timer
         self._on_line(f"START RequestId: {invocation.request_id} Version: {self._version}")
         self._api.hand_over(invocation)
 
@@ -126,40 +142,49 @@ class Environment:
         await self._api.close()
 
     def _became_idle(self) -> None:
-        self._end_invocation()
-        self.state = State.IDLE
         if not self._ready.done():
+            self.state = State.IDLE
             self._ready.set_result(None)
-        # Not frozen right after the start: an invocation is waiting.
-        elif self.retired and not self.reserved:
-            self.kill()
-        elif self._freeze:
+            self._resting.set()
+            return  # not frozen right after the start: an invocation is waiting
+        if self._most > 1:
+            return
+        for invocation in list(self.invocations):
+            self._end_invocation(invocation)
+        if self._freeze:
             self._signal(signal.SIGSTOP)
-        self._resting.set()
 
     def _fail_start(self, failure: FunctionFailed) -> None:
         if not self._ready.done():
             self._ready.set_exception(failure)
             self._ready.exception()
 
-    def _time_out(self) -> None:
-        if self.invocation:
-            seconds = self._timeout
-            message = f"RequestId: {self.invocation.request_id} Error: Task timed out after {seconds:.2f} seconds"
-            self._on_line(message)
-            self.kill(FunctionFailed.platform("Sandbox.Timedout", message))
+    def _time_out(self, invocation: Invocation) -> None:
+        message = f"RequestId: {invocation.request_id} Error: Task timed out after {self._timeout:.2f} seconds"
+        self._on_line(message)
+        failure = FunctionFailed.platform("Sandbox.Timedout", message)
+        if self._most == 1:
+            self.kill(failure)
+        else:  # Managed Instances kill no process that serves others
+            invocation.fail(failure)
+            self._end_invocation(invocation)
 
-    def _end_invocation(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-        if invocation := self.invocation:
-            self.invocation = None
-            milliseconds = (time.monotonic() - invocation.started) * 1000
-            self._on_line(f"END RequestId: {invocation.request_id}")
-            self._on_line(
-                f"REPORT RequestId: {invocation.request_id} Duration: {milliseconds:.2f} ms "
-                f"Billed Duration: {math.ceil(milliseconds)} ms"
-            )
+    def _end_invocation(self, invocation: Invocation) -> None:
+        if invocation not in self.invocations:
+            return
+        self.invocations.remove(invocation)
+        self._timers.pop(invocation.request_id).cancel()
+        milliseconds = (time.monotonic() - invocation.started) * 1000
+        self._on_line(f"END RequestId: {invocation.request_id}")
+        self._on_line(
+            f"REPORT RequestId: {invocation.request_id} Duration: {milliseconds:.2f} ms "
+            f"Billed Duration: {math.ceil(milliseconds)} ms"
+        )
+        if not self.invocations and self.state is State.BUSY:
+            self.state = State.IDLE
+            self._resting.set()
+            if self.retired and not self.reserved:
+                self.kill()
 
     async def _follow(self, launched: Launched) -> None:
         """Wait until the process ends, then fail what waits for it."""
@@ -169,18 +194,18 @@ class Environment:
     def _ended(self, code: int) -> None:
         name = signal.strsignal(-code) if code < 0 else None
         cause = f"signal: {(name or str(-code)).lower()}" if code < 0 else f"exit status {code}"
-        request = f"RequestId: {self.invocation.request_id} " if self.invocation else ""
+        request = f"RequestId: {self.invocations[0].request_id} " if self.invocations else ""
         message = f"{request}Error: Runtime exited with error: {cause}"
         failure = self._killed_because or FunctionFailed.platform("Runtime.ExitError", message)
         # The end of an idle process is not logged, as on Lambda.
-        has_work = self.invocation or self.state is State.STARTING
+        has_work = self.invocations or self.state is State.STARTING
         if has_work and not self._killed_because and not self._closing:
             self._on_line(message)
         self.state = State.ENDED
         self._fail_start(failure)
-        if self.invocation:
-            self.invocation.fail(failure)
-        self._end_invocation()
+        for invocation in list(self.invocations):
+            invocation.fail(failure)
+            self._end_invocation(invocation)
         self._resting.set()
         self._on_end(self)
 

@@ -112,7 +112,7 @@ class Pool:
     async def _acquire(self) -> Environment:
         """Return an idle process, reserved for the caller."""
         for environment in self.environments:
-            if environment.state is State.IDLE and environment.is_free:
+            if environment.has_room and environment.is_free:
                 environment.reserved = True
                 return environment
         for environment in list(self.environments):
@@ -154,6 +154,7 @@ class Pool:
         environment = Environment(
             self._launcher,
             timeout=self.function.timeout,
+            most=self.function.requests_at_once,
             version=self._sandbox.version,
             limits=self.limits,
             freeze=self._freeze,

@@ -21,14 +21,23 @@ class RuntimeApi:
     """Gives invocations to a process and receives its answers."""
 
     def __init__(
-        self, limits: Limits, *, on_idle: Callable[[], None], on_init_error: Callable[[FunctionFailed], None]
+        self,
+        limits: Limits,
+        *,
+        on_idle: Callable[[], None],
+        on_init_error: Callable[[FunctionFailed], None],
+        on_answered: Callable[[Invocation], None] | None = None,
     ) -> None:
-        """Take the callbacks for a process that asks for work, and for one that reports a failed start."""
+        """Take the callbacks for a process that asks for work, and for one that reports a failed start.
+
+        A process that asks for more work while it runs invocations ends each by its answer: `on_answered`.
+        """
         self._limits = limits
         self._on_idle = on_idle
+        self._on_answered = on_answered
         self._on_init_error = on_init_error
         self._work: asyncio.Queue[Invocation] = asyncio.Queue()
-        self._current: Invocation | None = None
+        self._running: dict[str, Invocation] = {}
         self._path = f"/{secrets.token_urlsafe()}"
         self._server = Server(self._handle)
 
@@ -47,7 +56,7 @@ class RuntimeApi:
 
     def hand_over(self, invocation: Invocation) -> None:
         """Answer the process's request for work."""
-        self._current = invocation
+        self._running[invocation.request_id] = invocation
         self._work.put_nowait(invocation)
 
     async def _handle(self, exchange: Exchange) -> None:
@@ -55,10 +64,10 @@ class RuntimeApi:
         match exchange.method, action.strip("/").split("/"):
             case "GET", ["invocation", "next"]:
                 await self._next(exchange)
-            case "POST", ["invocation", request_id, "response"]:
-                await self._response(exchange, request_id)
-            case "POST", ["invocation", request_id, "error"]:
-                await self._error(exchange, request_id)
+            case "POST", ["invocation", request_id, ("response" | "error") as kind]:
+                if (invocation := await self._claimed(exchange, request_id)) is not None:
+                    await (self._response if kind == "response" else self._error)(exchange, invocation)
+                    self._answered(invocation)
             case "POST", ["init" | "restore", "error"]:
                 self._on_init_error(await self._reported(exchange))
                 await _accept(exchange)
@@ -68,9 +77,11 @@ class RuntimeApi:
                 await _refuse(exchange, 404, "NotFound", f"{exchange.method} {exchange.path} is not known")
 
     async def _next(self, exchange: Exchange) -> None:
-        if self._current and not self._current.begun:
-            self._current.fail(FunctionFailed.platform("Runtime.NoResponse", "the runtime gave no response"))
-        self._current = None
+        if self._on_answered is None:
+            for left in self._running.values():
+                if not left.begun:
+                    left.fail(FunctionFailed.platform("Runtime.NoResponse", "the runtime gave no response"))
+            self._running.clear()
         self._on_idle()
         invocation = await self._work.get()
         headers = [
@@ -86,10 +97,13 @@ class RuntimeApi:
             headers.append(("lambda-runtime-client-context", invocation.client_context))
         await exchange.respond(200, headers, invocation.payload)
 
-    async def _response(self, exchange: Exchange, request_id: str) -> None:
-        invocation = await self._claimed(exchange, request_id)
-        if invocation is None:
-            return
+    def _answered(self, invocation: Invocation) -> None:
+        """End an invocation whose process may run others."""
+        if self._on_answered is not None:
+            del self._running[invocation.request_id]
+            self._on_answered(invocation)
+
+    async def _response(self, exchange: Exchange, invocation: Invocation) -> None:
         content_type = exchange.header("content-type") or "application/octet-stream"
         if exchange.header(RESPONSE_MODE).lower() == "streaming":
             answer = Answer(content_type, streamed=True)
@@ -126,11 +140,9 @@ class RuntimeApi:
         answer.end()
         await _accept(exchange)
 
-    async def _error(self, exchange: Exchange, request_id: str) -> None:
-        invocation = await self._claimed(exchange, request_id)
-        if invocation is not None:
-            invocation.fail(await self._reported(exchange))
-            await _accept(exchange)
+    async def _error(self, exchange: Exchange, invocation: Invocation) -> None:
+        invocation.fail(await self._reported(exchange))
+        await _accept(exchange)
 
     async def _reported(self, exchange: Exchange) -> FunctionFailed:
         """Return the error that the process reports."""
@@ -139,8 +151,8 @@ class RuntimeApi:
 
     async def _claimed(self, exchange: Exchange, request_id: str) -> Invocation | None:
         """Return the invocation that an answer is for, or refuse the answer."""
-        invocation = self._current
-        if invocation is None or invocation.request_id != request_id:
+        invocation = self._running.get(request_id)
+        if invocation is None:
             await _refuse(exchange, 400, "InvalidRequestID", "Invalid request ID")
             return None
         if exchange.header(INVOCATION_ID) not in {"", invocation.invocation_id}:

@@ -84,6 +84,8 @@ class Sandbox:
             "PATH": f"{self.folder / 'opt' / 'bin'}{os.pathsep}{passed_on.get('PATH', os.defpath)}",
             "TZ": ":UTC",
         }
+        if function.requests_at_once > 1:
+            reserved["AWS_LAMBDA_MAX_CONCURRENCY"] = str(function.requests_at_once)
         if function.log_level:
             reserved["AWS_LAMBDA_LOG_LEVEL"] = function.log_level
         if wrapper := function.environment.get("AWS_LAMBDA_EXEC_WRAPPER"):

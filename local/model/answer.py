@@ -52,6 +52,7 @@ class Usage:
     input_tokens: int
     output_tokens: int
     reasoning_tokens: int
+    cached_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:

@@ -94,7 +94,7 @@ def _annotations(answer: Answer) -> list[Json]:
 def _usage(usage: Usage) -> Json:
     return {
         "prompt_tokens": usage.input_tokens,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
         "completion_tokens": usage.output_tokens,
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.total_tokens,

@@ -156,8 +156,12 @@ def from_chat(body: Json) -> Conversation:
 def from_messages(body: Json) -> Conversation:
     """Read the body of `POST /v1/messages`."""
     items: list[Item] = []
+    instructions = [text_of(body.get("system"))]
     for message in body["messages"]:
         content = message["content"]
+        if message["role"] == "system":
+            instructions.append(text_of(content))
+            continue
         for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
             match block["type"]:
                 case "text":
@@ -169,7 +173,7 @@ def from_messages(body: Json) -> Conversation:
     choice = body.get("tool_choice") or {}
     kind = str(choice.get("type", "auto"))
     return Conversation(
-        instructions=text_of(body.get("system")),
+        instructions=_joined(instructions),
         items=tuple(items),
         tools=tuple(_tool({**tool, "parameters": tool["input_schema"]}) for tool in body.get("tools") or []),
         tool_choice=str(choice.get("name") or {"any": "required"}.get(kind, kind)),

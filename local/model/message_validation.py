@@ -22,6 +22,7 @@ _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _USER_ID = re.compile(r"[\w.@-]{1,256}", re.ASCII)
 _NO_SAMPLING = re.compile(r"(?:.*\.)?claude-(?:\w+-5|opus-4-[78])")
+_NO_LATE_SYSTEM = re.compile(r"(?:.*\.)?claude-(?:haiku|sonnet|opus)-4-[1-7]")
 _SAMPLING = ("temperature", "top_p", "top_k")
 _MAX_BREAKPOINTS = 4
 
@@ -41,6 +42,7 @@ def check_messages(body: Json) -> None:
     for index, tool in enumerate(body.get("tools") or []):
         _check_tool(index, tool)
     _check_conversation(body["messages"])
+    _check_system_messages(body["model"], [message["role"] for message in body["messages"]])
     if _breakpoints(body) > _MAX_BREAKPOINTS:
         raise ApiError(f"A maximum of {_MAX_BREAKPOINTS} blocks with cache_control may be provided.")
 
@@ -66,6 +68,14 @@ def _check_conversation(messages: list[Json]) -> None:
         waiting = [block["id"] for block in blocks if block["type"] == "tool_use"]
     if waiting:
         raise _unanswered(len(messages) - 1, waiting)
+
+
+def _check_system_messages(model: str, roles: list[str]) -> None:
+    if "system" in roles and _NO_LATE_SYSTEM.match(model):
+        raise ApiError("role 'system' is not supported on this model")
+    for before, role, after in zip(["", *roles], roles, [*roles[1:], "assistant"], strict=False):
+        if role == "system" and (before != "user" or after != "assistant"):
+            raise ApiError("a system message must follow a user message, and an answer must follow it")
 
 
 def _check_blocks(index: int, role: str, blocks: list[Json]) -> None:

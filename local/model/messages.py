@@ -119,9 +119,9 @@ def _frame(kind: str, **fields: Any) -> Frame:
 
 def _usage(usage: Usage) -> Json:
     return {
-        "input_tokens": usage.input_tokens,
+        "input_tokens": usage.input_tokens - usage.cached_tokens,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 0,
+        "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
     }

@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import httpx
 
+from local.places import HOME
 from local.processes import Service, ServiceError
 
-ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
 
 
@@ -38,9 +38,9 @@ class ModelProcess:
         options = ["--port", str(self._port), "--tokens-per-second", str(self._pace)]
         service = self._service = Service(
             "The offline model",
-            [sys.executable, "-m", "local.model", *options],
+            [sys.executable, "-P", "-m", "local.model", *options],
             log=self._folder / "model.log",
-            variables={"PYTHONPATH": str(ROOT)},
+            variables={"PYTHONPATH": str(HOME)},
         )
         service.wait_until(lambda: service.log.read_text().endswith("/v1\n"), seconds=START_SECONDS)
         self.base_url = service.log.read_text().splitlines()[-1]

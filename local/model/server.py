@@ -23,6 +23,7 @@ from local.model.errors import ApiError, planned
 from local.model.frames import Frame, Reply, half, writes
 from local.model.journal import Api, Journal
 from local.model.message_validation import check_messages
+from local.model.prompt_cache import PromptCache
 from local.model.script import decide
 
 MODELS = ("gpt-6-luna", "gpt-6-sol", "claude-sonnet-5-5", "offline")
@@ -110,6 +111,7 @@ class _Endpoint:
         self._journal = journal
         self._token_seconds = token_seconds
         self._failed: set[tuple[str, int]] = set()
+        self._cache = PromptCache()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._journal.request():
@@ -140,7 +142,8 @@ class _Endpoint:
         answer, delivery = decide(conversation)
         if delivery.fail and self._fails_now(delivery, conversation):
             raise planned(delivery.fail)
-        usage = Usage(conversation.input_tokens, answer.output_tokens, answer.reasoning_tokens)
+        read = conversation.input_tokens
+        usage = Usage(read, answer.output_tokens, answer.reasoning_tokens, self._cache.read(body, read))
         pace = self._token_seconds if delivery.token_seconds is None else delivery.token_seconds
         if body.get("stream"):
             plan = self._streamed(body, answer, usage, delivery, pace)

@@ -43,6 +43,7 @@
  * @property {number} outputTokens
  * @property {number} totalTokens
  * @property {number} [cachedInputTokens]
+ * @property {number} [cacheWriteTokens]
  * @property {number} [reasoningTokens]
  *
  * @typedef {object} Feedback What the user thinks of an answer.
@@ -128,7 +129,7 @@
  * @property {string} [name]
  * @property {string} [model]
  * @property {string} [instructions]
- * @property {string | null} [made_by] The function that writes the instructions.
+ * @property {string | null} [made_by] The functions that write instructions.
  * @property {AgentTool[]} [tools]
  *
  * @typedef {object} Span

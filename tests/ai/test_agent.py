@@ -55,7 +55,7 @@ class Words(RootModel[list[str]]):
         ({"tools": None}, r"tools must be a list: write tools=\[…\]"),
         ({"tools": [Weather(), Weather()]}, "two tools are named 'weather'"),
         ({"instructions": None}, r"instructions must be text, or a function of \(context\), not "),
-        ({"instructions": ["Be helpful."]}, r"instructions must be text, or a function of \(context\), not "),
+        ({"instructions": ["Be helpful.", 1]}, r"instructions must be text, or a function of \(context\), not 1"),
         ({"instructions": lambda: ""}, r"instructions must take \(context\)"),
         (
             {"output": dict},
@@ -63,10 +63,12 @@ class Words(RootModel[list[str]]):
         ),
         ({"output": Report(title="", stars=1)}, "needs a pydantic model as its output"),
         ({"output": Words}, "its output is a RootModel: put the value in a field of a BaseModel"),
-        ({"model": object()}, "model must be a valid string, not <object"),
+        ({"model": object()}, "model must be the name of a model, or a list of names, not <object"),
+        ({"model": ["gpt-6-sol", " "]}, r"model names an empty model: \("),
         ({"model": "gpt-6-sol, "}, "model names an empty model: 'gpt-6-sol, '"),
         ({"callbacks": plain_function}, "callbacks must be an instance of Callbacks, not <function"),
         ({"overrides": {"model": "m"}}, "overrides must be an instance of Overrides, not {"),
+        ({"overrides": Overrides(instructions="x")}, r"overrides.instructions are for summaries: write Agent\(instr"),
         ({"summary": "m"}, "summary must be an instance of Overrides, not 'm'"),
         ({"fallback": None}, "fallback must be a valid string, not None"),
         ({"suggestions": "Hello"}, r"suggestions must be a list of texts: write suggestions=\[…\]"),
@@ -179,7 +181,7 @@ async def test_a_built_in_that_hides_its_signature_is_taken_at_its_word() -> Non
 
 def test_tools_may_come_from_any_iterable() -> None:
     agent = Agent("shop", "", (each for each in [Weather(), plain_tool]))  # type: ignore[call-overload]
-    assert [spec.name for spec in agent.tool_specs()] == ["weather", "plain_function"]
+    assert [spec.name for spec in agent.tool_specs()] == ["plain_function", "weather"]
     assert agent.tool("weather") is agent.tools[0]
 
 

@@ -28,6 +28,7 @@ class Ending(ScriptedModel):
         (Agent("a", "", model="b"), Settings(model="a"), ["b"]),
         (Agent("a", "", model="b", summary=Overrides(model="c")), Settings(), ["b", "c"]),
         (Agent("a", "", model="b", overrides=Overrides(model="f")), Settings(), ["f", "b"]),
+        (Agent("a", "", model=["b", "c"], naming=Overrides(model="d")), Settings(), ["b", "c", "d"]),
     ],
 )
 def test_the_models_of_answers_summaries_and_names_are_returned(

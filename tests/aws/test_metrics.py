@@ -7,6 +7,8 @@ import pytest
 from omniagent import Agent, InMemorySessionManager, Query, Runner, RunResult, TurnHooks, tool
 from omniagent.aws.metrics import emit_turn
 from omniagent.errors import BudgetExceeded, ModelRejected, ModelUnavailable, TooManyRequests
+from omniagent.messages import Usage
+from omniagent.providers import ModelFinish
 from omniagent.testing import ScriptedModel, ToolCall
 
 
@@ -45,6 +47,18 @@ async def test_a_regeneration_that_showed_nothing_does_not_count_the_previous_an
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line)
     assert (first["OutputTokens"], first["FailedTurns"]) == ([3.0], [0.0])
     assert (second["OutputTokens"], second["FailedTurns"]) == ([0.0], [1.0])
+
+
+async def test_the_tokens_of_the_prompt_cache_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    async def on_end(result: RunResult) -> None:
+        emit_turn(result)
+
+    usage = Usage(100, 5, cached_input_tokens=80, cache_write_tokens=20)
+    model = ScriptedModel(["Hello.", ModelFinish("stop", usage)])
+    runner = Runner(Agent("shop", ""), InMemorySessionManager("ada"), provider=model, hooks=TurnHooks(on_end=on_end))
+    await (await runner.start("Hello?")).ended()
+    [turn] = (json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line)
+    assert (turn["CachedInputTokens"], turn["CacheWriteTokens"]) == ([80.0], [20.0])
 
 
 @pytest.mark.parametrize(

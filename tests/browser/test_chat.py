@@ -34,6 +34,13 @@ async def test_an_answer_is_shown_with_what_it_took_and_is_still_there_after_a_r
     await expect(playground.questions).to_have_count(1)
 
 
+async def test_an_answer_shows_the_share_of_its_prompt_that_was_cached(playground: Playground) -> None:
+    await playground.ask(f"[echo:Noted.] {' '.join(f'word{number}' for number in range(2_000))}")
+    await expect(playground.answer).to_contain_text(re.compile(r"[\d,]+ tokens"))
+    await playground.ask("[echo:Still noted.] And now?")
+    await expect(playground.answer).to_contain_text(re.compile(r"[\d,]+ tokens \(\d\d% cached\)"))
+
+
 async def test_the_text_of_a_streamed_answer_never_shrinks_also_on_a_slow_machine(
     playground: Playground, page: Page
 ) -> None:
@@ -132,7 +139,7 @@ async def test_reasoning_is_folded_and_the_panel_has_the_events_as_they_came_and
     await page.get_by_role("tab", name="Agent").click()
     panel = page.get_by_role("tabpanel", name="Agent")
     await expect(panel).to_contain_text("You are a helpful assistant. Answer in the user's language")
-    await expect(panel).to_contain_text("Generated for each turn by instructions")
+    await expect(panel).to_contain_text("Generated for each turn, at least in part, by today")
     await expect(panel).to_contain_text("4 tools")
     await panel.locator("summary").filter(has_text="calculator").click()
     await expect(panel).to_contain_text("Calculate an arithmetic expression exactly")

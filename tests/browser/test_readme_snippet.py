@@ -1,4 +1,4 @@
-"""The README's front end in a real browser: a new chat, an answer, a reload, and errors that a user can read."""
+"""The component of docs/frontend.md in a browser: a new chat, an answer, a reload, and errors that a user can read."""
 
 import json
 import re
@@ -31,7 +31,7 @@ if (root) createRoot(root).render(<Conversation id={id} chatUrl="" sessionsUrl="
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The snippet as a page's script."""
     folder = tmp_path_factory.mktemp("readme")
-    [snippet] = [block.text for block in read_blocks(ROOT / "README.md") if block.language == "tsx"]
+    snippet = next(block.text for block in read_blocks(ROOT / "docs/frontend.md") if block.language == "tsx")
     (folder / "conversation.tsx").write_text(snippet)
     (folder / "mount.tsx").write_text(MOUNT)
     bundle(folder / "mount.tsx", folder / "hook.js", *REACT)

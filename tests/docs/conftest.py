@@ -10,7 +10,7 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import ROOT
-from tests.docs.blocks import read_blocks
+from tests.docs.blocks import PAGES, read_blocks
 from tests.fixtures.endings import PATIENCE_SECONDS
 from tests.fixtures.product import Product, running_product
 
@@ -18,6 +18,12 @@ EXAMPLE = ROOT / "examples" / "nextjs"
 COPY = ROOT / ".build" / "nextjs"
 # What tsc knows of files that have not changed since the last run: most are types of packages.
 BUILD_INFO = "node_modules/.tsbuildinfo"
+SNIPPETS = {
+    f"page-{page.stem}-{block.line}.tsx": block.text
+    for page in PAGES
+    for block in read_blocks(page)
+    if block.language == "tsx"
+}
 NOT_COPIED = ("node_modules", ".next", "next-env.d.ts", "*.tsbuildinfo", ".env.local")
 
 
@@ -30,7 +36,7 @@ async def product(mongod: str, aws: Aws, model: OfflineModel) -> AsyncIterator[P
 
 @pytest.fixture(scope="session")
 def type_errors() -> str:
-    """What `tsc --strict` says of the example and of the README's snippets. They are one program in a copy."""
+    """What `tsc --strict` says of the example and of the pages' snippets. They are one program in a copy."""
     if not shutil.which("npm"):
         pytest.skip("Node is not installed: TypeScript cannot be checked")
     _install()
@@ -38,8 +44,8 @@ def type_errors() -> str:
         if old.name != "node_modules":
             shutil.rmtree(old) if old.is_dir() else old.unlink()
     shutil.copytree(EXAMPLE, COPY, ignore=shutil.ignore_patterns(*NOT_COPIED), dirs_exist_ok=True)
-    for number, block in enumerate(_snippets(), 1):
-        (COPY / f"readme-{number}.tsx").write_text(block)
+    for name, snippet in SNIPPETS.items():
+        (COPY / name).write_text(snippet)
     checked = subprocess.run(
         ["node", "node_modules/typescript/bin/tsc", "--noEmit", "--strict", "--tsBuildInfoFile", BUILD_INFO],
         cwd=COPY,
@@ -50,10 +56,6 @@ def type_errors() -> str:
     )
     assert checked.returncode == 0 or checked.stdout, checked.stderr
     return checked.stdout
-
-
-def _snippets() -> list[str]:
-    return [block.text for block in read_blocks(ROOT / "README.md") if block.language == "tsx"]
 
 
 def _install() -> None:

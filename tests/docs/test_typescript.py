@@ -1,19 +1,17 @@
-"""The Next.js example and the README's front end under `tsc --strict`."""
+"""The Next.js example and the snippets of the pages under `tsc --strict`."""
 
 import json
 
-from local.template import ROOT
-from tests.docs.blocks import read_blocks
-from tests.docs.conftest import EXAMPLE
+from tests.docs.conftest import EXAMPLE, SNIPPETS
 
 
 def test_the_nextjs_example_type_checks(type_errors: str) -> None:
-    assert [line for line in type_errors.splitlines() if not line.startswith(("readme-", " "))] == []
+    assert [line for line in type_errors.splitlines() if not line.startswith(("page-", " "))] == []
 
 
-def test_the_snippets_of_the_readme_type_check(type_errors: str) -> None:
-    assert any(block.language == "tsx" for block in read_blocks(ROOT / "README.md"))
-    assert [line for line in type_errors.splitlines() if line.startswith("readme-")] == []
+def test_the_snippets_of_the_pages_type_check(type_errors: str) -> None:
+    assert {name.split("-")[1] for name in SNIPPETS} == {"README", "frontend"}
+    assert [line for line in type_errors.splitlines() if line.startswith("page-")] == []
 
 
 def test_the_lock_file_names_no_download_address() -> None:

@@ -37,9 +37,9 @@ class Spent:
 
     def __str__(self) -> str:
         return (
-            f"{self.processes} processes at once, {self.kills} kills, {self.calls} model calls of up to {self.largest} "
-            f"tokens: counted by the model {self.counted}, by the counter {self.spent}; "
-            f"budget {self.budget}, exceeded by {self.spent - self.budget}"
+            f"{self.processes} processes, {self.kills} kills, {self.calls:,} model calls of up to {self.largest} "
+            f"tokens: the model counted {self.counted:,} tokens, the counter {self.spent:,}; "
+            f"the budget of {self.budget:,} was exceeded by {self.spent - self.budget:,}"
         )
 
     def check(self) -> None:

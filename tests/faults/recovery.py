@@ -18,7 +18,7 @@ SWEEP_SECONDS = 60.0
 TURNS = 3
 """Of each kind."""
 PROMPT = '[slow:20][echo:Let me see what I can do for you.][tool:charge {"order": "17"}]'
-MOST_SECONDS = {"a page that is open": LEASE_SECONDS + 3, "the same message again": LEASE_SECONDS + 3, "nobody": 75.0}
+MOST_SECONDS = {"with an open page": LEASE_SECONDS + 3, "with a retry": LEASE_SECONDS + 3, "without a client": 75.0}
 
 
 async def killed(house: House) -> tuple[Client, str, float]:
@@ -69,16 +69,15 @@ async def main() -> None:
             ) as house,
         ):
             await house.warm_up()
-            kinds = {"a page that is open": by_page, "the same message again": by_retry, "nobody": by_nobody}
+            kinds = {"with an open page": by_page, "with a retry": by_retry, "without a client": by_nobody}
             for name, finished in kinds.items():
                 times = await asyncio.gather(*(finished(house) for _ in range(TURNS)))
                 longest[name] = max(times)
-    listed = ", ".join(f"{name} {seconds:.1f} s (at most {MOST_SECONDS[name]:g})" for name, seconds in longest.items())
-    print(f"from a kill to the stored answer, lease {LEASE_SECONDS:g} s, sweep every {SWEEP_SECONDS:g} s: {listed}")
+    listed = ", ".join(f"{seconds:.1f} s {name} (limit {MOST_SECONDS[name]:g} s)" for name, seconds in longest.items())
+    result = f"the slowest of {TURNS} killed turns was stored after {listed}"
+    print(f"lease {LEASE_SECONDS:g} s, sweep every {SWEEP_SECONDS:g} s: {result}")
     assert all(seconds <= MOST_SECONDS[name] for name, seconds in longest.items()), longest
-    write_down(
-        "recovery", f"{TURNS} killed turns each, with the lease ({LEASE_SECONDS:g} s) and sweep as deployed; {listed}"
-    )
+    write_down("recovery", result)
 
 
 if __name__ == "__main__":

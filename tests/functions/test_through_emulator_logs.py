@@ -16,6 +16,8 @@ OF_EVERY_TURN = {
     "Turns",
     "InputTokens",
     "OutputTokens",
+    "CachedInputTokens",
+    "CacheWriteTokens",
     "ToolCalls",
     "ToolErrors",
     "CancelledTurns",

@@ -16,8 +16,8 @@ from omniagent.errors import StorageUnavailable, TurnInProgress
 from omniagent.http.chat_app import chat_app
 from omniagent.http.chat_bodies import read_chat_request
 from omniagent.messages import TextPart
+from omniagent.session.query import Query
 from omniagent.settings import Settings
-from omniagent.turns.query import Query
 
 Json = dict[str, Any]
 

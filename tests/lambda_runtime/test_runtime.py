@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import time
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
@@ -273,3 +274,30 @@ async def test_what_is_not_a_response_is_posted_as_awslambdaric_does(api: Runtim
         post = await api.posted()
         assert post.headers["content-type"] == "application/json"
         assert await post.json() == {"echo": {"some": "event"}}
+
+
+async def test_a_shared_process_fails_one_invocation_while_another_streams(
+    start: Start, api: RuntimeApi, stage: Meeting, logged: Callable[[], str]
+) -> None:
+    deadline = {"Lambda-Runtime-Deadline-Ms": str(int(time.time() * 1000) + 60_000)}
+    async with start(handler="app.streaming", AWS_LAMBDA_MAX_CONCURRENCY="2"):
+        api.invoke(url_event("/events"), **deadline)
+        events = await api.posted()
+        await events.prelude()
+        assert await events.chunk() == b"data: 0\n\n"
+        request_id = api.invoke(url_event("/fails-early"), **deadline, **{"Lambda-Runtime-Invocation-Id": "i-2"})
+        failed = await api.posted()
+        assert failed.path == f"/invocation/{request_id}/error"
+        assert failed.headers["lambda-runtime-function-error-type"] == "RuntimeError"
+        assert failed.headers["lambda-runtime-invocation-id"] == "i-2"
+        assert (await failed.json())["errorMessage"] == "before the first byte"
+        for _ in range(3):
+            await stage.hear()
+        assert await events.rest() == [b"data: 1\n\n", b"data: 2\n\n"]
+    assert "before the first byte" in logged()
+
+
+async def test_a_shared_process_needs_a_handler_for_several_requests(start: Start, logged: Callable[[], str]) -> None:
+    async with start(handler="app.plain", AWS_LAMBDA_MAX_CONCURRENCY="2") as process:
+        assert await process.wait() != 0
+    assert "app.plain serves one request at a time" in logged()

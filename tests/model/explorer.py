@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from omniagent.messages import CallRequest, Part, SteeringPart, TextPart, ToolPart
 from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
+from omniagent.session.query import Query
 from omniagent.settings import Busy
 from omniagent.turns import state as states
-from omniagent.turns.query import Query
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(days=30)

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from omniagent.session.live import Change, SessionHead, SessionState
+from omniagent.session.query import Query
 from omniagent.turns import state as states
-from omniagent.turns.query import Query
 from tests.model.explorer import Bounds, Explorer, Rules, Violation
 
 Transition = Callable[[SessionHead, states.Event, datetime], Change]

@@ -35,8 +35,25 @@ def large(mongod: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database[Jso
         client.drop_database(name)
 
 
-def adapter(mongod: str, database: Database[Json]) -> MongoBackendAdapter:
-    return MongoBackendAdapter(mongod, database.name, documents=DocumentModels(message=Weighed), timeout_seconds=8)
+class Marked(Message):
+    mark: int = 0
+
+    class Settings(Message.Settings):
+        indexes: ClassVar[list[Any]] = [*Message.Settings.indexes, [("mark", 1)]]
+
+
+def adapter(mongod: str, database: Database[Json], message: type[Message] = Weighed) -> MongoBackendAdapter:
+    return MongoBackendAdapter(mongod, database.name, documents=DocumentModels(message=message), timeout_seconds=8)
+
+
+async def migrate(mongod: str, database: Database[Json], message: type[Message]) -> set[str]:
+    """Deploy a release, and return the names of the indexes of messages."""
+    connected = adapter(mongod, database, message)
+    try:
+        await connected.build_indexes()
+    finally:
+        await connected.shutdown()
+    return set(database.messages.index_information())
 
 
 async def test_a_request_does_not_wait_for_the_index_of_a_large_collection(
@@ -53,11 +70,7 @@ async def test_a_migration_builds_every_index_and_notes_it(
     mongod: str, large: Database[Json], caplog: pytest.LogCaptureFixture
 ) -> None:
     large.command("profile", 2)
-    connected = adapter(mongod, large)
-    try:
-        await connected.build_indexes()
-    finally:
-        await connected.shutdown()
+    await migrate(mongod, large, Weighed)
     [build] = large["system.profile"].find({"command.createIndexes": "messages"})
     assert build["command"]["maxTimeMS"] > 24 * 3600 * 1000, "the server aborts a longer build"
     assert INDEX in large.messages.index_information()
@@ -65,3 +78,14 @@ async def test_a_migration_builds_every_index_and_notes_it(
     caplog.clear()
     async with adapter(mongod, large):
         assert "indexes may be missing" not in caplog.text
+
+
+async def test_an_index_is_dropped_one_release_after_its_last(mongod: str, large: Database[Json]) -> None:
+    large.messages.create_index("operator_s_own")
+    assert INDEX in await migrate(mongod, large, Weighed)
+    assert {INDEX, "mark_1"} <= await migrate(mongod, large, Marked), "the release before still runs"
+    assert {INDEX, "mark_1"} <= await migrate(mongod, large, Weighed), "a rollback finds what it needs"
+    left = await migrate(mongod, large, Message)
+    assert INDEX in left
+    assert "mark_1" not in left
+    assert "operator_s_own_1" in left

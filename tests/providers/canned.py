@@ -2,12 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 Json = dict[str, Any]
+HANG_UP = b"(hang up)"
+"""Ends an answer after which the server closes the connection."""
 
 
 @dataclass
@@ -28,8 +30,11 @@ class Canned:
 
 
 @asynccontextmanager
-async def serve(*answers: bytes) -> AsyncIterator[Canned]:
-    """Give each request the next answer; the last one stays. An answer without an end leaves the client waiting."""
+async def serve(*answers: bytes | Callable[[str, Json], bytes]) -> AsyncIterator[Canned]:
+    """Give each request the next answer; the last one stays. An answer without an end leaves the client waiting.
+
+    A function is called with the request's path and body.
+    """
     seen = Canned()
     talks: set[asyncio.Task[None]] = set()
 
@@ -42,7 +47,13 @@ async def serve(*answers: bytes) -> AsyncIterator[Canned]:
                 if sizes:  # a GET has no body
                     seen.bodies.append(json.loads(await reader.readexactly(int(sizes[0].partition(":")[2]))))
                 seen.heads.append(head)
-                writer.write(answers[min(len(seen.heads), len(answers)) - 1])
+                answer = answers[min(len(seen.heads), len(answers)) - 1]
+                if not isinstance(answer, bytes):
+                    answer = answer(head.split()[1], seen.bodies[-1])
+                writer.write(answer.removesuffix(HANG_UP))
+                if answer.endswith(HANG_UP):
+                    await writer.drain()
+                    return
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:

@@ -33,7 +33,7 @@ async def test_a_buffered_answer_may_have_a_time_limit() -> None:
 
 
 async def test_a_call_is_one_span_with_model_purpose_counts_and_reason(recorded: Recorded) -> None:
-    usage = Usage(7, 5, 3, 2)
+    usage = Usage(7, 5, 3, 2, cache_write_tokens=1)
     model = ScriptedModel(summary=["In short.", ModelFinish("length", usage)])
     with trace_operation("turn"):
         answer = await complete(model, ask("secret", overrides=Overrides(model="small")), purpose="summary")
@@ -49,6 +49,7 @@ async def test_a_call_is_one_span_with_model_purpose_counts_and_reason(recorded:
         "llm.token_count.completion": 5,
         "llm.token_count.total": 12,
         "llm.token_count.prompt_details.cache_read": 3,
+        "llm.token_count.prompt_details.cache_write": 1,
         "llm.token_count.completion_details.reasoning": 2,
     }
     assert "secret" not in recorded.everything()

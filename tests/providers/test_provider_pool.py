@@ -1,31 +1,16 @@
-"""A pool makes each provider once; a chain of models asks the next one only while nothing has been paid for."""
-
-import logging
-from collections.abc import Sequence
+"""A pool makes each provider once."""
 
 import pytest
 
 from omniagent.ai.providers import LLMProvider, register_provider
-from omniagent.ai.providers.fallback import FallbackProvider
-from omniagent.ai.providers.llm_provider import (
-    ModelEvent,
-    ModelFinish,
-    ModelReasoning,
-    ModelReasoningDone,
-    ModelRequest,
-    ModelText,
-    Overrides,
-)
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.providers.openai.openai_chat import OpenAIChat
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 from omniagent.ai.providers.scripted import ScriptedModel
-from omniagent.errors import ConfigurationError, ModelRejected, ModelStreamBroken, ModelUnavailable, UnknownModelError
-from omniagent.messages import ChatMessage, ReasoningPart, StepPart, Usage
+from omniagent.errors import ConfigurationError, UnknownModelError
 from omniagent.settings import Settings
-from tests.fixtures.package_log import logged
 from tests.providers.canned import frames, serve, stream, text_deltas
-from tests.providers.helpers import ask, collect, only, streamed, text_of
+from tests.providers.helpers import ask, streamed, text_of
 
 HELLO = stream(frames(text_deltas("Hello", ".")))
 
@@ -110,83 +95,3 @@ async def test_the_settings_choose_api_address_and_key() -> None:
             assert isinstance(pool.get("openai-chat/llama3"), OpenAIChat)
             await pool.aclose()
         assert server.keys == ["from-settings", "from-a-function"]
-
-
-@pytest.mark.parametrize("model", ["one,two, three", ["one", "two", "three"]])
-async def test_a_list_of_models_is_a_chain(model: str | list[str], caplog: pytest.LogCaptureFixture) -> None:
-    down, also_down = ScriptedModel(default=ModelUnavailable("503")), ScriptedModel(default=ModelUnavailable("503"))
-    pool = ProviderPool(registrations={"one": down, "two": also_down, "three": ScriptedModel("Hello.", model="three")})
-    chain = pool.get(model)
-    assert chain is pool.get("one,two,three")
-    with caplog.at_level(logging.WARNING):
-        assert text_of(await streamed(chain, ask("Hi."))) == "Hello."
-    assert logged(caplog) == ["model unavailable, asking the next"] * 2
-
-
-async def test_a_chain_ends_with_the_last_failure() -> None:
-    chain = FallbackProvider([ScriptedModel(ModelUnavailable("first")), ScriptedModel(ModelUnavailable("last"))])
-    with pytest.raises(ModelUnavailable, match="last"):
-        await streamed(chain, ask("Hi."))
-
-
-async def test_nobody_else_is_asked_once_an_answer_has_begun() -> None:
-    second = ScriptedModel("Never.")
-    for providers in (
-        [ScriptedModel(["Hel", ModelUnavailable("late")]), second],
-        [ScriptedModel(ModelUnavailable()), ScriptedModel(["Hel", ModelUnavailable("late")]), second],
-    ):
-        events = FallbackProvider(providers).stream(ask("Hi."))
-        assert await anext(events) == ModelText("Hel")
-        with pytest.raises(ModelUnavailable, match="late"):
-            await collect(events)
-    assert second.requests == []
-
-
-@pytest.mark.parametrize("failure", [ModelRejected(), ModelStreamBroken()])
-async def test_only_an_unavailable_model_is_replaced(failure: Exception) -> None:
-    second = ScriptedModel("Never.")
-    with pytest.raises(type(failure)):
-        await streamed(FallbackProvider([ScriptedModel(failure), second]), ask("Hi."))
-    assert second.requests == []
-
-
-async def test_what_was_meant_for_the_first_model_is_not_sent_to_the_next() -> None:
-    sealed = ReasoningPart(text="Hm.", provider_data={"encrypted_content": "sealed"})
-    messages = [ChatMessage.user("Hi."), ChatMessage(role="assistant", parts=[StepPart(), sealed])]
-    overrides = Overrides(model="gpt-6-sol", temperature=0.5, extra={"reasoning": {}})
-    first, second = ScriptedModel(ModelUnavailable()), ScriptedModel("Hello.")
-    await streamed(FallbackProvider([first, second]), ModelRequest("", messages, overrides=overrides))
-    (asked,) = second.requests
-    assert asked.overrides == Overrides(temperature=0.5)
-    assert only(asked.messages[1].parts, ReasoningPart) == [ReasoningPart(text="Hm.")]
-    assert sealed.provider_data
-
-
-async def test_the_data_of_reasoning_is_sent_back_only_to_the_model_that_it_came_from() -> None:
-    thought: Sequence[ModelEvent] = [ModelReasoning("Hm."), ModelReasoningDone({"encrypted_content": "second's"})]
-    first = ScriptedModel(ModelUnavailable(), ModelUnavailable())
-    second = ScriptedModel([*thought, "Hello."], "Hello.")
-    chain = FallbackProvider([first, second])
-    _, done, *_, end = await streamed(chain, ask("Hi."))
-    assert isinstance(end, ModelFinish)
-    assert end.usage != Usage()
-
-    parts = [
-        ReasoningPart(text="Hm.", provider_data=done.provider_data if isinstance(done, ModelReasoningDone) else None),
-        ReasoningPart(text="Hm.", provider_data={"encrypted_content": "first's"}),
-    ]
-    messages = [ChatMessage.user("Hi."), ChatMessage(role="assistant", parts=[StepPart(), *parts])]
-    await streamed(chain, ModelRequest("", messages))
-    kept = [
-        [part.provider_data for part in only(model.requests[-1].messages[1].parts, ReasoningPart)]
-        for model in (first, second)
-    ]
-    assert kept == [[None, {"encrypted_content": "first's"}], [{"encrypted_content": "second's"}, None]]
-
-
-async def test_closing_a_chain_closes_its_providers() -> None:
-    providers = [Closing(), Closing()]
-    await FallbackProvider(providers).aclose()
-    assert [provider.closed for provider in providers] == [1, 1]
-    with pytest.raises(ConfigurationError):
-        FallbackProvider([])

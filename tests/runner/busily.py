@@ -17,7 +17,10 @@ class Busily(Sessions):
 
     @property
     def messages(self) -> list[SessionMessage]:
-        return self.store.sessions[self.session().key].messages
+        """The active path."""
+        session = self.store.sessions[self.session().key]
+        path = [message for message in session.messages if session.head.leaf.leads_from(message.place)]
+        return sorted(path, key=lambda message: message.place.order)
 
     async def posted(self, *message_ids: str) -> None:
         """Wait until exactly these messages are in line."""

@@ -1,7 +1,7 @@
 """Races of queued, steering and interrupting messages with the end of a turn, a turn that waits, a stop, and kills.
 
 Each race has one session, several processes and a clock of its own, and is made by its seed alone. `make races` runs
-1,000 and writes the README's counts.
+1,000 and writes the counts of docs/proofs.md.
 """
 
 import argparse
@@ -105,7 +105,7 @@ class Race:
 
     async def _asked(self) -> Sequence[ToolRequest]:
         """What the session waits for."""
-        answer = await self.sessions.session().answer((await self.sessions.head()).latest_turn_number)
+        answer = await self.sessions.session().node((await self.sessions.head()).leaf.node)
         return [] if answer is None else requests_of(answer)
 
     async def _answer(self, requests: Sequence[ToolRequest]) -> None:

@@ -44,8 +44,7 @@ class Process:
 
             return through
 
-        # A generator makes its calls through the others.
-        methods = {name: method(name) for name in interface.__abstractmethods__ if name != "past_turns"}
+        methods = {name: method(name) for name in interface.__abstractmethods__}
         instance: Any = object.__new__(type(f"Led{kind.__name__}", (kind,), methods))
         for name in () if interface is TurnRegistry else vars(shared):
             setattr(instance, name, getattr(shared, name))

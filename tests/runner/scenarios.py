@@ -130,7 +130,7 @@ def used(name: str, arguments: Any, output: Any = None, *, error: str | None = N
 
 
 THOUGHT = (
-    "**Reading the request**\n\nThe user asks about Why. I can use add, lookup, explode, sleep, recite, first, second. "
+    "**Reading the request**\n\nThe user asks about Why. I can use add, explode, first, lookup, recite, second, sleep. "
     "0 results are in. I will answer briefly and stay with the facts."
 )
 

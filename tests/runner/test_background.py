@@ -77,7 +77,7 @@ async def test_the_same_message_again_waits_once_and_afterwards_not_at_all() -> 
 async def test_its_text_cannot_be_changed_while_it_waits() -> None:
     sessions, model = Sessions(), ScriptedModel("Hi.")
     await sessions.runner(model).accept(QUERY)
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(TurnInProgress):
         await sessions.runner(model).accept(replace(QUERY, text="Bye"))
     assert await run(sessions.runner(model)) == "Hi."
     assert model.requests[0].messages[-1].text == "Hello"
@@ -113,7 +113,7 @@ async def test_two_who_resume_while_another_takes_it_follow_one_turn() -> None:
 async def test_it_is_answered_as_it_was_accepted_however_it_is_sent_again() -> None:
     sessions, model = Sessions(), ScriptedModel("One.")
     await sessions.runner(model).accept(QUERY)
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(TurnInProgress):
         await sessions.runner(model).run(Query("Something else", "m1"))
     assert not model.requests
     stream = await sessions.runner(model).start(QUERY)

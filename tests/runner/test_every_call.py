@@ -16,6 +16,7 @@ from omniagent.protocol import sse
 from omniagent.session.live import SessionMessage
 from omniagent.testing import ScriptedModel
 from omniagent.turns.state import End
+from tests.fixtures.answers import answer_of
 from tests.fixtures.conversation import read
 from tests.runner.processes import FaultyProcess, Process
 from tests.runner.sessions import QUICK, Sessions, other_tasks, parts_of, until
@@ -146,7 +147,7 @@ async def check_stream(world: World, where: str) -> None:
     finished = [event for event in seen if event["type"] == "finish"]
     if finished:
         number = finished[-1]["messageMetadata"]["turnNumber"]
-        answer = await world.session().answer(number)
+        answer = await answer_of(world.session(), number)
         assert answer is not None, where
         assert parts_of(world.streamed) == answer.parts, where
 
@@ -157,8 +158,8 @@ async def check_works(world: World, where: str) -> None:
     session = world.store.sessions.get(world.session().key)
     if session is not None and session.head.is_erased:  # a deletion that was cut off: the same request again goes on
         assert await world.operator().erase_session(), where
-    stored = (await world.session().load("m3")).earlier
-    answer = await world.session().answer(stored.turn_number) if stored else None
+    stored = (await world.session().load(Query("Go on", "m3"))).earlier
+    answer = await answer_of(world.session(), stored.turn_number) if stored else None
     # A turn that could not be stored is continued, and one that was closed early goes on: its tool is not run again.
     # After a regeneration that is continued, the message has a turn of its own.
     continued = (await world.head()).running
@@ -169,8 +170,7 @@ async def check_works(world: World, where: str) -> None:
     assert world.tool_runs == runs, where
     assert (await world.operator().run(Query("And on", "m4"))).status == "complete", where
     await world.store.open_turns.finish()
-    session = world.store.sessions[world.session().key]
-    numbers = [(m.turn_number, m.role) for m in session.messages]
+    numbers = [(m.turn_number, m.role) for m in await world.operator().history()]
     assert numbers == [(n, role) for n in range(1, len(numbers) // 2 + 1) for role in ("user", "assistant")], where
     assert await world.are_free(), where
     with pytest.raises(NotFound):

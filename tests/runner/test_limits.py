@@ -7,8 +7,9 @@ import pytest
 from omniagent import MongoSessionManager, Query, SessionManager
 from omniagent.errors import InvalidRequest, RequestError, TooManyTurns
 from omniagent.session.ids import new_id
-from omniagent.session.live import SessionHead, SessionState
-from omniagent.turns.state import MAX_TURNS, Refuse, Run, decide
+from omniagent.session.live import MAX_TURNS, SessionHead, SessionState
+from omniagent.session.tree import Place
+from omniagent.turns.state import Refuse, Run, decide
 from tests.fixtures.conversation import QUICK, Conversation, seen
 
 
@@ -47,7 +48,8 @@ async def test_ids_that_are_no_plain_tokens(conversation: Conversation) -> None:
 
 def test_a_session_that_has_reached_its_last_turn() -> None:
     for number, kind in ((MAX_TURNS - 1, Run), (MAX_TURNS, Refuse)):
-        state = SessionState(SessionHead(1, number))
+        leaf = Place(order=2 * number + 1)
+        state = SessionState(SessionHead(1, leaf), leaf)
         assert isinstance(decide(state, Query("More?", "m2"), now=SessionManager.now()), kind)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, InMemorySessionManager, RunResult, Settings, TurnHooks
+from omniagent import Agent, InMemorySessionManager, Overrides, RunResult, Settings, TurnHooks
 from omniagent.ai import prompts
 from omniagent.ai.operator import TurnOperator
 from omniagent.messages import ChatMessage, Usage
@@ -44,6 +44,24 @@ class Chat:
     async def name(self) -> str | None:
         head = await self.session.head()
         return head.name if head else None
+
+
+async def test_an_agent_may_have_prompts_of_its_own_for_summaries_and_names() -> None:
+    own = Overrides(model="small", instructions="In three bullet points.")
+    for naming, told, named_by in (
+        (None, prompts.NAME_CHAT, "small"),
+        (Overrides(instructions="In one word."), "In one word.", "scripted"),
+    ):
+        model = ScriptedModel(default="Hello.")
+        session = InMemorySessionManager("ada", "chat", store=InMemoryStore())
+        runner = TurnOperator(Agent("helper", "", summary=own, naming=naming), session, provider=model)
+        for _ in range(2):
+            await runner.run("Hi.")
+        await runner.name()
+        await runner.summarize()
+        name, summary = model.requests[-2:]
+        assert (name.instructions, name.overrides.model or model.model) == (told, named_by)
+        assert (summary.instructions, summary.overrides.model) == ("In three bullet points.", "small")
 
 
 async def test_the_first_answer_names_its_session_once_and_it_is_paid_for() -> None:

@@ -1,11 +1,11 @@
-"""The last answer again, in its place."""
+"""Another answer to a message, beside those that it has."""
 
 from dataclasses import replace
 
 import pytest
 
 from omniagent import Query
-from omniagent.errors import InvalidRequest, NotFound, NotRegenerable, TurnInProgress
+from omniagent.errors import NotFound, TurnInProgress
 from omniagent.session.ids import new_id
 from tests.fixtures.conversation import Conversation, seen
 from tests.fixtures.stream import check_order, outline
@@ -17,15 +17,15 @@ async def answered(conversation: Conversation, prompt: str) -> str:
     return str(events[0]["messageId"])
 
 
-async def test_a_regenerated_answer_takes_the_place_of_the_old_one(conversation: Conversation) -> None:
+async def test_a_regenerated_answer_is_a_sibling_of_the_old_one(conversation: Conversation) -> None:
     old = await answered(conversation, "[echo:Hello.]")
     events = await conversation.ask(Query(regenerate=True, replaces=old))
     check_order(events)
     new = events[0]["messageId"]
     assert new != old
     assert events[0]["messageMetadata"]["turnNumber"] == 1
-    assert [message["client_message_id"] for message in conversation.messages] == ["m1", new]
-    assert conversation.answer["metadata"]["replaces"] == old
+    _, shown = await conversation.runner().history()
+    assert (shown.id, shown.siblings, shown.metadata["replaces"]) == (new, (old, new), old)
     assert conversation.document["latest_turn_number"] == 1
 
 
@@ -35,20 +35,20 @@ async def test_the_model_is_not_shown_the_answer_that_is_replaced(conversation: 
     assert [item["role"] for item in conversation.model.requests[-1].body["input"]] == ["user"]
 
 
-async def test_a_failure_keeps_the_old_answer(conversation: Conversation) -> None:
+async def test_a_regeneration_that_fails_leaves_the_old_answer_beside_it(conversation: Conversation) -> None:
     """The model fails at every second attempt of this prompt: the third call fails again."""
     query = Query(f"[fail-once:500] Are you there, {new_id()}?", "m1")
     await conversation.ask(query)
-    events = await conversation.ask(query)
-    old = conversation.answer
-    assert old["client_message_id"] == events[0]["messageId"]
-    failed = await conversation.ask(Query(regenerate=True, replaces=events[0]["messageId"]))
+    old = (await conversation.ask(query))[0]["messageId"]
+    failed = await conversation.ask(Query(regenerate=True, replaces=old))
     assert outline(failed)[-3:-1] == ["finish error", "data-session failed"]
-    assert conversation.answer == old
-    # The page shows what a reload would: the old answer, under its own id and no other.
-    assert [event["messageId"] for event in failed if event["type"] == "start"] == [old["client_message_id"]]
-    assert outline(failed)[-7:-3] == outline(events)[2:6]
-    assert conversation.document["turn"] is None
+    runner = conversation.runner()
+    assert [message.id for message in await runner.history()] == ["m1", failed[0]["messageId"]]
+    await runner.switch(old)
+    assert [(message.id, message.status) for message in await runner.history()] == [
+        ("m1", "complete"),
+        (old, "complete"),
+    ]
 
 
 async def test_regenerating_twice_what_is_replaced_already_replays(conversation: Conversation) -> None:
@@ -62,11 +62,19 @@ async def test_regenerating_twice_what_is_replaced_already_replays(conversation:
     assert len(conversation.model.requests) == asked_before
 
 
-async def test_only_the_last_answer_can_be_regenerated(conversation: Conversation) -> None:
+@pytest.mark.parametrize("named", ["the answer", "the message"])
+async def test_an_older_answer_is_regenerated_and_what_followed_it_kept(conversation: Conversation, named: str) -> None:
     old = await answered(conversation, "[echo:Hello.]")
-    await conversation.ask(Query("[echo:More.]", "m2"))
-    with pytest.raises(NotRegenerable):
-        await conversation.ask(Query(regenerate=True, replaces=old))
+    last = (await conversation.ask(Query("[echo:More.]", "m2")))[0]["messageId"]
+    events = await conversation.ask(Query(regenerate=True, replaces=old if named == "the answer" else "m1"))
+    assert len(conversation.model.requests[-1].body["input"]) == 1, "the path to the message, and nothing after it"
+    runner, new = conversation.runner(), events[0]["messageId"]
+    assert [message.id for message in await runner.history()] == ["m1", new]
+    assert [message.id for message in await runner.history(branch=last)] == ["m1", old, "m2", last]
+    await runner.switch(old)
+    assert [message.id for message in await runner.history()] == ["m1", old, "m2", last]
+    again = (await conversation.ask(Query(regenerate=True, replaces=old)))[0]["messageId"]
+    assert (await runner.history())[-1].siblings == (old, new, again), "a new wish, not a retry"
 
 
 async def test_a_session_without_a_turn_has_nothing_to_regenerate(conversation: Conversation) -> None:
@@ -117,7 +125,8 @@ async def test_a_stopped_regeneration_keeps_what_it_has(conversation: Conversati
     await seen(new, "text-delta")
     await conversation.stop()
     await new.result()
-    assert (conversation.answer["client_message_id"], conversation.answer["status"]) == (new.message_id, "cancelled")
+    stored = (await conversation.runner().history())[-1]
+    assert (stored.id, stored.status) == (new.message_id, "cancelled")
 
 
 async def test_a_retry_of_the_message_replays_the_regenerated_answer(conversation: Conversation) -> None:
@@ -127,32 +136,23 @@ async def test_a_retry_of_the_message_replays_the_regenerated_answer(conversatio
 
 
 @pytest.mark.parametrize("replaces", [None, "the answer", "m1"])
-async def test_a_question_that_was_changed_is_not_answered_as_it_was(
+async def test_regenerating_a_message_with_other_parts_edits_it(
     conversation: Conversation, replaces: str | None
 ) -> None:
     old = await answered(conversation, "[echo:Hello.]")
-    stored = conversation.messages
-    with pytest.raises(InvalidRequest, match="another text"):
-        await conversation.ask(
-            Query("[echo:Bye.]", "m1", regenerate=True, replaces=old if replaces == "the answer" else replaces)
-        )
-    assert conversation.messages == stored
-    same = Query("[echo:Hello.]", "m1", regenerate=True, replaces=old)
-    assert (await conversation.ask(same))[0]["messageId"] != old
+    edited = Query("[echo:Bye.]", "m1", regenerate=True, replaces=old if replaces == "the answer" else replaces)
+    await conversation.ask(edited)
+    question, answer = await conversation.runner().history()
+    assert (question.text, answer.text, len(question.siblings)) == ("[echo:Bye.]", "Bye.", 2)
 
 
-async def test_a_question_that_was_changed_stops_and_joins_no_answer(conversation: Conversation) -> None:
+async def test_an_edit_of_a_running_message_waits_for_its_end_or_interrupts_it(conversation: Conversation) -> None:
     prompt = "[stall] [echo:one two three four]"
     turn = await conversation.start(Query(prompt, "m1"))
     await seen(turn, "text-delta")
-    with pytest.raises(InvalidRequest):
-        await conversation.ask(Query("Something else", "m1", regenerate=True, busy="interrupt"))
-    regenerated = await conversation.start(Query(prompt, "m1", regenerate=True, busy="interrupt"))
+    with pytest.raises(TurnInProgress, match="Stop it before you edit it"):
+        await conversation.ask(Query("[echo:Else.]", "m1", busy="queue"))
+    edited = await conversation.start(Query("[echo:Else.]", "m1", busy="interrupt"))
     assert (await turn.result()).status == "cancelled"
-    await seen(regenerated, "text-delta")
-    with pytest.raises(InvalidRequest):
-        await conversation.ask(Query("Something else", "m1", regenerate=True))
-    again = await conversation.start(Query(prompt, "m1"))  # joins: it is the answer to this message
-    await conversation.stop()
-    assert (await again.result()).message_id == regenerated.message_id
-    assert (await regenerated.result()).status == "cancelled"
+    assert (await edited.result()).text == "Else."
+    assert [message.text for message in await conversation.runner().history()] == ["[echo:Else.]", "Else."]

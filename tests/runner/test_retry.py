@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from omniagent import Query
-from omniagent.errors import InvalidRequest, NotRegenerable, TurnInProgress
+from omniagent.errors import InvalidRequest, TurnInProgress
 from omniagent.messages import TextPart
 from omniagent.protocol import sse
 from omniagent.session.ids import new_id
@@ -25,8 +25,9 @@ STALLED = Query("[stall] [echo:one two three four]", "m1")
 
 async def die_after_begin(conversation: Conversation, text: str) -> None:
     """Begin a turn that nobody runs."""
-    session, message = conversation.session, SessionMessage("m1", "user", 1, [TextPart(text=text)])
-    turn = LiveTurn("dead", 1, "dead", "dead", "m1", session.now(), message=message)
+    session, message = conversation.session, SessionMessage("m1", "user", 1, [TextPart(text=text)], node=new_id())
+    turn_id = new_id()
+    turn = LiveTurn(turn_id, 1, "dead", turn_id, "m1", session.now(), message=message, question=message.node)
     assert await session.write(transition(SessionHead(), Begin(turn), session.now()))
 
 
@@ -77,23 +78,46 @@ async def test_an_older_message_is_replayed_too(conversation: Conversation) -> N
     assert conversation.document["latest_turn_number"] == 2
 
 
-async def test_another_text_under_the_id_of_a_stored_message_is_refused(conversation: Conversation) -> None:
-    edited = Query("[echo:Edited.]", "m1")
-    await conversation.ask(Query("[fail:status:400]", "m1"))
-    with pytest.raises(InvalidRequest, match="cannot be edited"):
-        await conversation.start(edited)
-    await conversation.ask(Query("[echo:Second.]", "m2"))
-    with pytest.raises(InvalidRequest, match="cannot be edited"):
-        await conversation.start(edited)
-    turn = await conversation.start(Query("[stall] [echo:one two]", "m3"))
-    for query in (edited, replace(edited, busy="queue"), replace(edited, message_id="m3")):
-        with pytest.raises(InvalidRequest, match="cannot be edited"):
-            await conversation.start(query)
-    with pytest.raises(InvalidRequest, match="cannot be edited"):
-        await conversation.runner().accept(edited)
-    await conversation.stop()
-    await turn.ended()
-    assert conversation.document["latest_turn_number"] == 3
+async def test_other_parts_under_the_id_of_a_stored_message_are_an_edit(conversation: Conversation) -> None:
+    first = (await conversation.ask(Query("[echo:First.]", "m1")))[0]["messageId"]
+    await conversation.ask(Query("[echo:Second.]", "m2", parent=first))
+    await conversation.ask(Query("[echo:Third.]", "m3"))
+    for edit in (Query("[echo:Edited.]", "m2", parent=first), Query("[echo:Edited.]", "m2")):
+        await conversation.ask(edit)
+        assert [each.text for each in await conversation.runner().history()] == [
+            *("[echo:First.]", "First.", "[echo:Edited.]", "Edited.")
+        ]
+        assert [item["role"] for item in conversation.model.requests[-1].body["input"]] == ["user", "assistant", "user"]
+    assert len((await conversation.runner().history())[2].siblings) == 2, "the second was a retry"
+
+
+async def test_a_message_follows_the_one_that_it_names(conversation: Conversation) -> None:
+    """So an edit arrives from a page that gives the edited message a new id."""
+    first = (await conversation.ask(Query("[echo:First.]", "m1")))[0]["messageId"]
+    await conversation.ask(Query("[echo:Second.]", "m2", parent=first))
+    for query in (Query("[echo:Other.]", "m3", parent=first), Query("[echo:Again.]", "m4", parent="")):
+        await conversation.ask(query)
+        await conversation.ask(query)
+    runner = conversation.runner()
+    assert [message.text for message in await runner.history()] == ["[echo:Again.]", "Again."]
+    await runner.switch(first)
+    assert [message.id for message in await runner.history()][::2] == ["m1", "m3"]
+    unknown = await conversation.ask(Query("[echo:Last.]", "m5", parent="the-clients-own"))
+    assert unknown[0]["messageMetadata"]["turnNumber"] == 3, "it follows the latest"
+
+
+async def test_two_pages_on_two_branches_each_go_on_in_theirs(conversation: Conversation) -> None:
+    ends = [(await conversation.ask(Query(f"[echo:{name}]", name, parent="")))[0]["messageId"] for name in "ab"]
+    for number in range(3):
+        for page, name in enumerate("ab"):
+            query = Query(f"[echo:{name}{number}]", f"{name}{number}", parent=ends[page])
+            ends[page] = (await conversation.ask(query))[0]["messageId"]
+            again = await conversation.ask(replace(query, parent=query.parent))
+            assert again[0]["messageId"] == ends[page]
+    for page, name in enumerate("ab"):
+        path = await conversation.runner().history(branch=ends[page])
+        assert [message.text for message in path][1::2] == [name, *(f"{name}{number}" for number in range(3))]
+        assert {message.branch for message in path} == {page}, "no branch for each message"
 
 
 async def test_a_replayed_tool_call_is_the_one_that_was_streamed(conversation: Conversation) -> None:
@@ -110,15 +134,15 @@ async def test_a_cancelled_answer_is_given_again_in_the_same_turn(conversation: 
     await seen(again, "text-delta")  # one that showed nothing would leave the first in its place
     await conversation.stop()
     await again.result()
-    assert [message["turn_number"] for message in conversation.messages] == [1, 1]
-    assert conversation.answer["client_message_id"] == again.message_id != turn.message_id
+    _, answer = await conversation.runner().history()
+    assert (answer.id, len(answer.siblings)) == (again.message_id, 2)
 
 
 async def test_a_failed_answer_is_given_again_in_the_same_turn(conversation: Conversation) -> None:
     query = Query(f"[fail-once:500] Are you there, {new_id()}?", "m1")
     assert outline(await conversation.ask(query))[-2] == "data-session failed"
     assert outline(await conversation.ask(query))[-1] == "data-session complete"
-    assert [message["status"] for message in conversation.messages] == ["complete", "complete"]
+    assert [message.status for message in await conversation.runner().history()] == ["complete", "complete"]
     assert conversation.document["latest_turn_number"] == 1
 
 
@@ -162,16 +186,6 @@ async def test_an_id_that_belongs_to_an_answer_is_refused(conversation: Conversa
     events = await conversation.ask(Query("[echo:Hi.]", "m1"))
     with pytest.raises(InvalidRequest, match="belongs to an answer"):
         await conversation.ask(Query("Hello?", events[0]["messageId"]))
-
-
-async def test_an_unanswered_message_of_an_earlier_turn_cannot_be_answered_any_more(
-    conversation: Conversation,
-) -> None:
-    await conversation.ask(Query("[echo:One.]", "m1"))
-    conversation.database.messages.delete_one({"_id": conversation.answer["_id"]})
-    await conversation.ask(Query("[echo:Two.]", "m2"))
-    with pytest.raises(NotRegenerable):
-        await conversation.ask(Query("[echo:One.]", "m1"))
 
 
 async def test_run_waits_for_the_turn_that_somebody_else_runs(conversation: Conversation) -> None:

@@ -13,6 +13,7 @@ from omniagent.messages import Part, ReasoningPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.testing import ScriptedModel, ToolCall
 from omniagent.turns.journal.replay import missing_frames
+from tests.fixtures.answers import answer_of
 from tests.fixtures.conversation import read
 from tests.fixtures.examples import examples
 from tests.runner.sessions import QUICK, Sessions, parts_of
@@ -93,7 +94,7 @@ async def test_what_a_reader_saw_is_what_is_stored(seed: int) -> None:
         stream, joined = await runner.start(query), await runner.start(query)
         live = await read(stream)
         assert (await stream.result()).stored
-        answer = await sessions.session().answer(number)
+        answer = await answer_of(sessions.session(), number)
         assert answer is not None
         stored = shown(list(answer.parts))
         assert shown(parts_of(live)) == stored

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from omniagent import Agent, AnswerStream, InMemorySessionManager, Query, tool
+from omniagent import Agent, AnswerStream, InMemorySessionManager, Query, SessionMessage, tool
 from omniagent.ai.approvals import requests_of
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import NotFound, TurnInProgress
@@ -19,6 +19,7 @@ from omniagent.protocol import sse
 from omniagent.providers import ModelRequest
 from omniagent.settings import Busy
 from omniagent.testing import Gate, ScriptedModel, ToolCall
+from tests.fixtures.answers import answer_of
 from tests.fixtures.examples import examples
 from tests.runner.processes import Process
 from tests.runner.sessions import QUICK, Sessions, parts_of, until
@@ -133,7 +134,7 @@ class OneSession(RuleBasedStateMachine):
     def answer(self, is_approved: bool, times: int) -> None:
         """Answer what the turn waits for. The same again runs nothing again."""
         turn, script = self.turns[-1], ["An answer."]
-        asked = self._do(self._session().answer(turn.number))
+        asked = self._do(answer_of(self._session(), turn.number))
         assert asked is not None
         [request] = requests_of(asked, user="ada")
         self.expected_model_calls += 1
@@ -157,7 +158,7 @@ class OneSession(RuleBasedStateMachine):
         if busy != "interrupt":
             self.running.gate.set()
         self._ended("cancelled" if busy == "interrupt" else "complete")
-        answer = self._do(self._session().answer(turn.number))
+        answer = self._do(answer_of(self._session(), turn.number))
         if answer is None or query.message_id not in answer.steering_ids:
             self.turns.append(Expected(turn.number + 1, query.message_id, "complete"))
         else:
@@ -199,7 +200,7 @@ class OneSession(RuleBasedStateMachine):
         self.expected_model_calls += not running.is_stopped
         if not (running.is_stopped and running.kind == "silent" and running.turn.status):
             running.turn.status = "cancelled" if running.is_stopped else "complete"
-        answer = self._do(self._session().answer(running.turn.number))
+        answer = self._do(answer_of(self._session(), running.turn.number))
         assert answer is not None
         assert running.is_stopped or answer.text == "An answer."
         for reader in running.readers:
@@ -233,14 +234,21 @@ class OneSession(RuleBasedStateMachine):
 
     @invariant()
     def every_turn_is_there_once_and_ended_one_way(self) -> None:
-        session = self.store.sessions.get(self._session().key)
-        messages = session.with_open() if session else []
+        messages = self._do(self._active_path())
         assert [(m.turn_number, m.id) for m in messages if m.role == "user"] == [
             (turn.number, turn.message_id) for turn in self.turns
         ]
         answers = {m.turn_number: m.status for m in messages if m.role == "assistant"}
         assert answers == {turn.number: turn.status for turn in self.turns if turn.status}
         assert len(messages) == len(self.turns) + len(answers)
+
+    async def _active_path(self) -> list[SessionMessage]:
+        """The history up to the leaf, and the message that is being answered."""
+        head = await self._session().head()
+        if head is None:
+            return []
+        question = head.turn.message if head.turn is not None else None
+        return [*await self._session().path(head.leaf), *([question] if question is not None else [])]
 
     @invariant()
     def the_session_is_held_by_its_running_turn_and_by_nothing_else(self) -> None:
@@ -312,6 +320,8 @@ class OneSession(RuleBasedStateMachine):
         self.script = scripts[kind]
         self.expected_model_calls += len(self.script)
         self.expected_tool_runs += kind == "tool"
+        if self._waits:  # its requests are closed as unanswered
+            self.turns[-1].status = "cancelled" if turn is self.turns[-1] else self.turns[-1].status
         process = Process(self.sessions)
         stream = self._do(self._runner(process).start(query))
         self.running = Running(turn, query, process, stream, gate, kind)
@@ -340,15 +350,14 @@ class OneSession(RuleBasedStateMachine):
         assert (result.status, result.stored) == (status, True)
         if not (status == "cancelled" and running.kind == "silent" and running.turn.status):
             running.turn.status = status
-        answer = self._do(self._session().answer(running.turn.number))
-        assert answer == result.message
+        assert self._do(self._session().node(result.message_id)) == result.message
         seen = self._do(_read(running.stream))
         for reader in running.readers:
             assert _events(self._do(_ready(reader))) == _events(seen)
         assert _text(seen) == result.text
 
     def _replayed(self, stream: AnswerStream, turn: Expected) -> None:
-        answer = self._do(self._session().answer(turn.number))
+        answer = self._do(answer_of(self._session(), turn.number))
         assert answer is not None
         assert stream.message_id == answer.id
         parts = parts_of(self._do(_read(stream)))

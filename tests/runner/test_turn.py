@@ -181,7 +181,8 @@ async def test_instructions_may_be_a_function_of_the_run(conversation: Conversat
     for number, instructions in ((1, plain), (2, awaited)):
         asked = conversation.but(agent=Agent("helper", instructions))
         await asked.ask(HELLO)
-        assert asked.model.requests[-1].body["instructions"] == f"Turn {number} of {asked.user}: {HELLO}"
+        sent = {"type": "message", "role": "developer", "content": f"Turn {number} of {asked.user}: {HELLO}"}
+        assert asked.model.requests[-1].body["input"][-1] == sent
 
 
 async def test_the_agents_model_and_overrides_reach_the_request(conversation: Conversation) -> None:

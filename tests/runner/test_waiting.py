@@ -22,8 +22,9 @@ from omniagent.errors import (
 )
 from omniagent.messages import DENIED_ERROR, UNANSWERED_ERROR, ToolPart
 from omniagent.protocol import sse
+from omniagent.session.query import Query
 from omniagent.testing import ScriptedModel, ToolCall
-from omniagent.turns.query import Query
+from tests.fixtures.answers import answer_of
 from tests.fixtures.conversation import events_of, read
 from tests.runner.sessions import Sessions
 
@@ -397,7 +398,7 @@ async def test_a_new_message_closes_what_is_pending(shop: Shop, sessions: Sessio
     waiting = await runner.run("Refund 42")
     result = await runner.run("Forget it")
     assert (result.turn_number, result.status) == (2, "complete")
-    closed = await sessions.session().answer(1)
+    closed = await answer_of(sessions.session(), 1)
     assert closed is not None
     assert (closed.status, closed.metadata["stopReason"]) == ("cancelled", "unanswered")
     told = [part for message in model.requests[1].messages for part in message.parts if isinstance(part, ToolPart)]

@@ -20,6 +20,7 @@ from omniagent.testing import ScriptedModel, ToolCall
 from omniagent.turns.engine.waiting import Judge
 from omniagent.turns.registry import Chunk
 from omniagent.turns.state import Reply, transition
+from tests.fixtures.answers import answer_of
 from tests.fixtures.conversation import Conversation, events_of, move_clock
 from tests.runner.processes import DyingProcess, bury
 from tests.runner.sessions import QUICK, Sessions
@@ -84,7 +85,7 @@ async def killed(witness: Witnessed, lines: list[bytes]) -> Sessions:
 async def test_a_run_killed_at_any_line_continues_without_repeating_calls() -> None:
     refunds = Refunds()
     witness, request, lines = await continued(refunds)
-    whole = await witness.answer(1)
+    whole = await answer_of(witness, 1)
     assert whole is not None
     for count in range(len(lines)):
         dead = await killed(witness, lines[:count])
@@ -124,7 +125,7 @@ async def test_the_same_answer_again_continues_a_dead_run_and_another_one_is_ref
         assert await dead.are_free()
 
 
-STAGES = [("load", 1), ("write", 1), ("append", 1), ("append", 2), ("write", 2)]
+STAGES = [("find", 1), ("write", 1), ("append", 1), ("append", 2), ("write", 2)]
 
 
 @pytest.mark.parametrize("has_effect", [False, True])
@@ -176,7 +177,7 @@ async def test_what_nobody_answered_in_time_is_denied(look: str) -> None:
             await runner.take_up()
         case "ask":
             assert (await runner.run("Next")).turn_number == 2
-    answer = await sessions.session().answer(1)
+    answer = await answer_of(sessions.session(), 1)
     assert answer is not None
     assert (answer.status, answer.metadata["stopReason"]) == ("cancelled", "expired")
     [part] = [part for part in answer.parts if isinstance(part, ToolPart)]

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from local.cloudformation import Document
-from local.template import ROOT, TEMPLATE
+from local.template import ROOT, TEMPLATE, Template
 from omniagent.http import cors
-from tests.sam.builds import REQUIRED, Sam
+from tests.sam.builds import QUEUES, REQUIRED, Sam
 
 API = {"Front": "api-gateway"}
 JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience": "omniagent"}
@@ -313,3 +313,18 @@ def test_the_linter_passes_a_canary_and_sees_references_across_conditions(sam: S
     found = [error for error in errors if not error.startswith(USED_BY_SAM)]
     assert [error for error in found if error.startswith("W1001") and "(Resources/ApiDomainMapping/" in error] == found
     assert found
+
+
+def test_the_lines_for_managed_instances_can_be_uncommented(sam: Sam, tmp_path: Path) -> None:
+    managed = tmp_path / "managed.yaml"
+    lines = TEMPLATE.read_text().splitlines()
+    start = lines.index("  ChatFunction:")
+    part = [line.replace("# ", "", 1) for line in lines[start : start + 8]]
+    managed.write_text("\n".join([*lines[:start], *part, *lines[start + 8 :]]))
+    function = sam.expand({}, managed).resources("AWS::Lambda::Function")["ChatFunction"]
+    [config] = function["CapacityProviderConfig"].values()
+    assert config["PerExecutionEnvironmentMaxConcurrency"] == 64
+    assert "VpcConfig" not in function
+    assert Template(managed, parameters=REQUIRED, attributes=QUEUES).function("chat").requests_at_once == 64
+    errors = sam.lint_errors({"ChatMemory": "2048"}, managed)
+    assert [error for error in errors if "CapacityProvider" in error] == []

@@ -1,4 +1,4 @@
-"""`sam local invoke` as the README writes it, as far as SAM goes without Docker: to the environment of a container."""
+"""`sam local invoke` of events/README.md, as far as SAM goes without Docker: to the environment of a container."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def test_sam_finds_the_file_by_itself_and_git_does_not(sam: Sam) -> None:
 
 
 def test_the_readme_s_command_names_a_function_and_an_event() -> None:
-    readme = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
+    readme = re.sub(r"\s+", " ", (ROOT / "events/README.md").read_text())
     found = re.findall(COMMAND, readme)
     assert found
     for function, event in found:

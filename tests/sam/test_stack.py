@@ -33,7 +33,7 @@ THEIRS = {
 OF_A_TURN = {
     *("Turns", "WaitingTurns", "CancelledTurns", "FailedTurns", "RejectedTurns", "TimeToFirstToken", "TurnDuration")
 }
-OF_ITS_WORK = {"InputTokens", "OutputTokens", "ToolCalls", "ToolErrors"}
+OF_ITS_WORK = {"InputTokens", "CachedInputTokens", "CacheWriteTokens", "OutputTokens", "ToolCalls", "ToolErrors"}
 SPACE, CHAT = "OmniAgent", f"{STACK}-chat"
 COST_DRIVERS = {"Duration", "ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits", "NumberOfMessagesSent"}
 
@@ -374,7 +374,7 @@ def test_the_costs_name_every_alarm_and_metric(deploy: Deploy) -> None:
     metrics = sum(
         sum("MetricStat" in item for item in alarm["Metrics"]) if "Metrics" in alarm else 1 for alarm in alarms.values()
     )
-    page = (ROOT / "docs" / "deploy.md").read_text()
+    page = (ROOT / "docs" / "costs.md").read_text()
     assert f"| {len(alarms)} alarms of {metrics} metrics, $0.10 each | ${metrics / 10:.2f} |" in page
 
 

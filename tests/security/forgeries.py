@@ -1,4 +1,4 @@
-"""Forged answers to turns that wait: `make forgeries` sends 10,000 and writes the README's counts, tests send fewer.
+"""Forged replies to waiting turns: `make forgeries` sends 10,000 and writes docs/proofs.md, tests send fewer.
 
 Each is the body that would be taken, changed in one way that matters. None may run a tool or change a document.
 """

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+import omniagent
 from omniagent.tracing import (
     OmniAgentInstrumentor,
     Span,
@@ -190,10 +191,10 @@ def test_a_second_instrument_is_ignored_and_logged(recorded: Recorded, caplog: p
 
 def test_the_command_opentelemetry_instrument_finds_it_and_turns_it_on(tmp_path: Path) -> None:
     project = tomllib.loads((LAYER.parents[1] / "pyproject.toml").read_text())["project"]
-    metadata = tmp_path / f"{project['name']}-{project['version']}.dist-info"
+    metadata = tmp_path / f"{project['name']}-{omniagent.__version__}.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {omniagent.__version__}\n"
     )
     entry_points = project["entry-points"]["opentelemetry_instrumentor"]
     (metadata / "entry_points.txt").write_text(

@@ -13,6 +13,7 @@ from omniagent.messages import ToolPart
 from omniagent.session.live import Change, SessionMessage
 from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
 from omniagent.turns.registry import Chunk
+from tests.fixtures.answers import answer_of
 
 LEASE_SECONDS = 10.0
 QUERY = Query("Look it up", "m1")
@@ -140,7 +141,7 @@ class World:
         """Let other processes take up what is left, until there is nothing. They may die as well."""
         while (head := await self.session.head()) is not None and head.turn is not None:
             await self._until_death_or_end(self._taken_up())
-        answer = await self.session.answer(1)
+        answer = await answer_of(self.session, 1)
         assert answer is not None
         return answer
 

@@ -18,6 +18,7 @@ from omniagent.testing import MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.journal import follow
 from omniagent.turns.setup import MAX_ATTEMPTS
+from tests.fixtures.answers import answer_of
 from tests.fixtures.stream import check_order
 from tests.turns.deaths import QUERY, MortalRegistry, MortalSession, Process, World
 from tests.turns.registries import Unreliable, until
@@ -73,7 +74,7 @@ class House:
         return stream
 
     async def answer(self) -> SessionMessage:
-        answer = await self.world.session.answer(1)
+        answer = await answer_of(self.world.session, 1)
         assert answer is not None
         return answer
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from omniagent.errors import InvalidRequest, NotFound, NotRegenerable, QueueFull, TurnInProgress
-from omniagent.messages import CallRequest, TextPart, ToolPart
-from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
+from omniagent.messages import CallRequest, SteeringPart, TextPart, ToolPart
+from omniagent.session.live import MAX_TURNS, LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
+from omniagent.session.query import Query
+from omniagent.session.tree import ROOT, Place
 from omniagent.turns import state
-from omniagent.turns.query import Query
 from omniagent.turns.state import (
-    MAX_TURNS,
     TABLE,
     Begin,
     Close,
@@ -26,6 +26,7 @@ from omniagent.turns.state import (
     PartReply,
     Reply,
     StopQueued,
+    Switch,
     TakeOver,
     Wait,
     Withdraw,
@@ -44,9 +45,9 @@ WAITING_ANSWER = replace(ANSWER, parts=[CALL], status="waiting")
 TURN = LiveTurn("a1", 1, "run", "a1", "m1", NOW, message=QUESTION)
 QUEUED, STEERING = QueuedMessage("q", "Next"), QueuedMessage("s", "Shorter", "steer")
 
-IDLE = SessionHead(3, 1)
-RUNNING = SessionHead(3, 1, TURN)
-WAITING = SessionHead(3, 1, replace(TURN, state="waiting", message=None, until=LATER))
+IDLE = SessionHead(3, ANSWER.place)
+RUNNING = SessionHead(3, turn=TURN)
+WAITING = SessionHead(3, ANSWER.place, turn=replace(TURN, state="waiting", message=None, until=LATER))
 HEADS = {"idle": IDLE, "running": RUNNING, "waiting": WAITING}
 EVENTS: dict[str, Event] = {
     "Begin": Begin(replace(TURN, id="a2", number=2)),
@@ -60,6 +61,7 @@ EVENTS: dict[str, Event] = {
     "End": End("run", ANSWER),
     "Close": Close(ANSWER),
     "StopQueued": StopQueued(None),
+    "Switch": Switch(ROOT),
     "Erase": Erase(),
 }
 
@@ -115,23 +117,33 @@ def test_a_message_has_one_home_at_a_time() -> None:
 
 def test_a_turn_waits_goes_on_and_changes_its_answer_in_place() -> None:
     waits = transition(RUNNING, Wait("run", WAITING_ANSWER), NOW)
-    assert waits.inserted == (QUESTION, WAITING_ANSWER)
+    assert waits.inserted == (QUESTION, replace(WAITING_ANSWER, parent="m1"))
     assert waits.after.waiting is not None
     assert (waits.after.waiting.until, waits.due) == (LATER, LATER)
     going_on = transition(waits.after, Reply("run-2", WAITING_ANSWER), NOW).after
     assert going_on.running is not None
     assert (going_on.running.run, going_on.running.is_continued, going_on.running.attempt) == ("run-2", True, 0)
     end = transition(going_on, End("run-2", ANSWER), NOW)
-    assert (end.inserted, end.changed, end.after.turn) == ((), (ANSWER,), None)
+    assert (end.inserted, end.changed, end.after.turn) == ((), (replace(ANSWER, parent="m1"),), None)
+    assert end.after.leaf == ANSWER.place
 
 
-def test_another_answer_replaces_the_previous_one_only_if_it_shows_something() -> None:
-    again = replace(RUNNING, turn=replace(TURN, id="a2", journal="a2", message=None, replaces="a1"))
-    other = replace(ANSWER, id="a2")
-    end = transition(again, End("run", other, ANSWER), NOW)
-    assert (end.inserted, end.deleted) == ((other,), "a1")
-    nothing = transition(again, End("run", replace(other, parts=[], status="cancelled"), ANSWER), NOW)
-    assert (nothing.inserted, nothing.deleted, nothing.after.turn) == ((), None, None)
+def test_another_answer_becomes_the_leaf_only_if_it_shows_something() -> None:
+    lineage = (QUESTION.place.segments[-1],)
+    turn = replace(TURN, id="a2", journal="a2", message=None, replaces="a1", branch=1, lineage=lineage)
+    again = replace(IDLE, turn=turn)
+    assert again.tip == QUESTION.place
+    other = SessionMessage("a2", "assistant", 1, [TextPart(text="Hey")], parent="m1", branch=1, lineage=lineage)
+    end = transition(again, End("run", replace(other, parent="", branch=0, lineage=())), NOW)
+    assert (end.inserted, end.after.leaf) == ((other,), other.place)
+    nothing = transition(again, End("run", replace(other, parts=[], status="cancelled")), NOW)
+    assert (nothing.inserted[0].place, nothing.after.leaf) == (other.place, ANSWER.place)
+
+
+def test_a_branch_gets_a_number_and_a_turn_moves_no_leaf_before_its_end() -> None:
+    begun = transition(IDLE, Begin(replace(TURN, branch=4)), NOW).after
+    assert (begun.branches, begun.leaf) == (4, ANSWER.place)
+    assert transition(begun, Withdraw("run"), NOW).after.leaf == ANSWER.place
 
 
 def test_stopped_messages_are_stored_when_no_turn_is_before_them() -> None:
@@ -173,17 +185,21 @@ def test_a_turn_is_dead_a_lease_after_its_last_sign_of_life() -> None:
 
 
 def loaded(head: SessionHead, earlier: SessionMessage | None = None, **known: Any) -> SessionState:
-    return SessionState(head, earlier=earlier, **{"question": QUESTION, "answer": ANSWER, **known})
+    return SessionState(head, head.leaf, earlier=earlier, **{"question": QUESTION, "answer": ANSWER, **known})
 
 
-NEW, KNOWN = Query("Next", "m2"), Query("Hi", "m1")
+NEW, KNOWN, EDIT = Query("Next", "m2"), Query("Hi", "m1"), Query("Edited", "m1")
 CUT = replace(ANSWER, status="interrupted")
 REGENERATE = Query("", "m1", regenerate=True)
 REGENERATED = replace(RUNNING, turn=replace(TURN, id="a2", message=None, replaces="a1"))
 EMPTY = SessionState()
 IN_LINE = replace(IDLE, queue=(QUEUED,))
 STEERED = replace(RUNNING, turn=replace(TURN, joined=(STEERING,)))
-LAST = replace(IDLE, latest_turn_number=MAX_TURNS)
+LAST = replace(IDLE, leaf=Place(order=2 * MAX_TURNS + 1))
+LONGER = replace(IDLE, leaf=Place("a2", 5))
+BESIDE = replace(IDLE, leaf=Place("x", 3, 1, ((0, 2),)))
+HELD = loaded(WAITING, answer=WAITING_ANSWER, waiting=WAITING_ANSWER)
+JOINED = replace(ANSWER, parts=[SteeringPart(message_id="s", text="Shorter")])
 
 
 @pytest.mark.parametrize(
@@ -198,29 +214,38 @@ LAST = replace(IDLE, latest_turn_number=MAX_TURNS)
         (loaded(RUNNING), NEW, {}, TurnInProgress),
         (loaded(RUNNING), NEW, {"dead": True}, "GetInLine"),
         *((loaded(RUNNING), replace(NEW, busy=busy), {}, "GetInLine") for busy in ("queue", "steer", "interrupt")),
-        (loaded(WAITING, answer=WAITING_ANSWER), NEW, {}, "Run"),
-        (loaded(replace(WAITING, queue=(QUEUED,)), answer=WAITING_ANSWER), NEW, {}, "GetInLine"),
+        (HELD, NEW, {}, "Run"),
+        (replace(HELD, head=replace(WAITING, queue=(QUEUED,))), NEW, {}, "GetInLine"),
         (loaded(LAST), NEW, {}, InvalidRequest),
         # a message that is known
         (loaded(RUNNING), KNOWN, {}, "Follow"),
         (loaded(RUNNING), KNOWN, {"dead": True}, "GoOn"),
         (loaded(STEERED), Query("Shorter", "s"), {}, "Follow"),
-        (loaded(RUNNING), Query("Another text", "m1"), {}, InvalidRequest),
         (loaded(IN_LINE), Query("Next", "q"), {}, "WaitInLine"),
-        (loaded(IN_LINE), Query("Another text", "q"), {}, InvalidRequest),
         (loaded(IDLE, QUESTION), KNOWN, {}, "Replay"),
-        (loaded(IDLE, QUESTION), Query("Another text", "m1"), {}, InvalidRequest),
-        (loaded(replace(IDLE, latest_turn_number=2), QUESTION, answer=CUT), KNOWN, {}, "Replay"),
+        (loaded(LONGER, QUESTION, answer=CUT), KNOWN, {}, "Replay"),
+        (loaded(BESIDE, QUESTION, answer=CUT), KNOWN, {}, "Run"),
+        (replace(loaded(BESIDE, QUESTION, answer=CUT), head=RUNNING), KNOWN, {}, "Follow"),
         (loaded(IDLE, QUESTION, answer=CUT), KNOWN, {}, "Run"),
         (loaded(IDLE, QUESTION, answer=CUT), KNOWN, {"background": True}, NotRegenerable),
         (loaded(IDLE, ANSWER), Query("Hi", "a1"), {}, InvalidRequest),
         (loaded(REGENERATED, QUESTION), KNOWN, {}, "Follow"),
+        (loaded(IDLE, JOINED), Query("Shorter", "s"), {}, "Replay"),
+        # an edit
+        (loaded(IDLE, QUESTION), EDIT, {}, "Run"),
+        (loaded(RUNNING, replace(QUESTION, id="m0", node="n0")), Query("Edited", "m0"), {}, TurnInProgress),
+        (loaded(RUNNING), EDIT, {}, TurnInProgress),
+        (loaded(RUNNING), replace(EDIT, busy="queue"), {}, TurnInProgress),
+        (loaded(RUNNING), replace(EDIT, busy="interrupt"), {}, "Interrupt"),
+        (loaded(IN_LINE), Query("Edited", "q"), {}, TurnInProgress),
+        (loaded(IDLE, JOINED), Query("Edited", "s"), {}, InvalidRequest),
         # another answer
         (loaded(IDLE, QUESTION), REGENERATE, {}, "Run"),
         (loaded(IDLE, None), REGENERATE, {}, NotFound),
         (loaded(IDLE, None), replace(REGENERATE, text="Hi"), {}, "Run"),
         (EMPTY, Query("", "", regenerate=True), {}, NotFound),
-        (loaded(replace(IDLE, latest_turn_number=2), QUESTION), REGENERATE, {}, NotRegenerable),
+        (loaded(LONGER, QUESTION), REGENERATE, {}, "Run"),
+        (loaded(IDLE, ANSWER), Query(regenerate=True, replaces="a1"), {}, "Run"),
         (loaded(RUNNING), REGENERATE, {}, TurnInProgress),
         (loaded(RUNNING), replace(REGENERATE, busy="interrupt"), {}, "Interrupt"),
         (loaded(REGENERATED, QUESTION), REGENERATE, {}, "Follow"),
@@ -248,7 +273,7 @@ def test_decide_says_what_a_request_does(
 
 @pytest.mark.parametrize(("now", "reason"), [(NOW, "unanswered"), (LATER, "expired")])
 def test_a_message_in_place_of_a_reply_closes_the_waiting_answer(now: datetime, reason: str) -> None:
-    decision = decide(loaded(WAITING, answer=WAITING_ANSWER), NEW, now=now)
+    decision = decide(HELD, NEW, now=now)
     assert isinstance(decision, state.Run)
     assert decision.closes is not None
     assert (decision.closes.status, decision.closes.metadata["stopReason"]) == ("cancelled", reason)

@@ -13,6 +13,7 @@ from omniagent.protocol import sse
 from omniagent.session.addresses import SessionAddress
 from omniagent.testing import ScriptedModel
 from omniagent.turns.setup import MAX_ATTEMPTS
+from tests.fixtures.answers import answer_of
 from tests.turns.deaths import QUERY, Stage, World
 from tests.turns.registries import until
 
@@ -58,6 +59,15 @@ async def test_a_turn_that_dies_between_two_attempts_is_told_what_to_correct() -
     assert third[-2] == "no JSON"
 
 
+async def test_the_models_of_both_processes_are_named() -> None:
+    world = World("between steps")
+    await world.ask()
+    world.model = ScriptedModel("Done.", model="second")
+    answer = await world.finish()
+    assert answer.metadata["model"] == "second"
+    assert answer.metadata["models"] == ["scripted", "second"]
+
+
 async def is_idle(world: World) -> bool:
     head = await world.session.head()
     return head is not None and head.turn is None
@@ -90,7 +100,7 @@ async def test_whoever_comes_next_finishes_a_dead_turn(way: str) -> None:
         assert await sweeper.sweep() == 1
         await until(lambda: is_idle(world))
         await sweeper.aclose()
-    answer = await world.session.answer(1)
+    answer = await answer_of(world.session, 1)
     assert answer is not None
     assert (answer.status, answer.text) == ("complete", DONE)
     assert len(world.runs) == (2 if way == "next message" else 1)
@@ -101,7 +111,7 @@ async def test_a_dead_turn_that_is_stopped_is_closed_with_its_text() -> None:
     world = World("between steps")
     await world.ask()
     assert await world.runner().stop()
-    answer = await world.session.answer(1)
+    answer = await answer_of(world.session, 1)
     assert answer is not None
     assert answer.status == "cancelled"
     assert [part.text for part in answer.parts if isinstance(part, TextPart)] == ["Let me look."]

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 from omniagent.lazy import lazy_names
 
+__version__ = "0.3.0"
+
 if TYPE_CHECKING:
     from omniagent.ai.agent import Agent as Agent, Instructions as Instructions
     from omniagent.ai.approvals import (
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
     )
     from omniagent.tracing.logs import setup_logging as setup_logging
     from omniagent.turns.hooks import TurnHooks as TurnHooks
-    from omniagent.turns.query import Query as Query
+    from omniagent.session.query import Query as Query
     from omniagent.turns.registry import TurnRegistry as TurnRegistry
 else:  # a type checker would take any name for one of `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(
@@ -111,6 +113,6 @@ else:  # a type checker would take any name for one of `__getattr__`
             "tracing.logs": "setup_logging",
             "turns.registry": "TurnRegistry",
             "turns.hooks": "TurnHooks",
-            "turns.query": "Query",
+            "session.query": "Query",
         },
     )

@@ -182,11 +182,11 @@ Part = Annotated[
 
 
 class ChatMessage(BaseModel):
-    """One message of a conversation as a provider sees it."""
+    """One message of a conversation as a provider sees it. The role `system` is for instructions, and never stored."""
 
     model_config = ConfigDict(defer_build=True)
 
-    role: Role
+    role: Role | Literal["system"]
     parts: list[Part]
 
     @property
@@ -196,6 +196,10 @@ class ChatMessage(BaseModel):
     @classmethod
     def user(cls, text: str) -> "ChatMessage":
         return cls(role="user", parts=[TextPart(text=text)])
+
+    @classmethod
+    def system(cls, text: str) -> "ChatMessage":
+        return cls(role="system", parts=[TextPart(text=text)])
 
     @classmethod
     def assistant(cls, text: str) -> "ChatMessage":

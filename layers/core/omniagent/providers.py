@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ModelReasoning as ModelReasoning,
         ModelReasoningDone as ModelReasoningDone,
         ModelRequest as ModelRequest,
+        ModelReplaced as ModelReplaced,
         ModelSource as ModelSource,
         ModelText as ModelText,
         ModelToolCall as ModelToolCall,
@@ -36,7 +37,7 @@ else:  # a type checker would take any name for one of `__getattr__`
             "ai.providers.fallback": "FallbackProvider",
             "ai.providers.llm_provider": (
                 "LLMProvider ModelEvent ModelFinish ModelReasoning ModelReasoningDone ModelRequest "
-                "ModelSource ModelText ModelToolCall ModelToolDelta ModelToolStart OutputFormat ToolSpec"
+                "ModelReplaced ModelSource ModelText ModelToolCall ModelToolDelta ModelToolStart OutputFormat ToolSpec"
             ),
             "ai.providers.model_calls": "ProviderPool",
             "messages": "ChatMessage",

@@ -22,4 +22,5 @@ else:  # a type checker would take any name for one of `__getattr__`
             "http.chat_app": "chat_app",
             "http.sessions_app": "sessions_app",
         },
+        extra="server",
     )

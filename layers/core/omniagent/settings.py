@@ -1,6 +1,6 @@
 """The environment, read once into one frozen object.
 
-Each field documents itself with `setting(default, "what it does")`. The README's table is generated from it.
+Each field documents itself with `setting(default, "what it does")`. docs/settings.md is generated from it.
 """
 
 import math
@@ -90,7 +90,7 @@ class Settings:
     mongodb_pool_size: int = setting(
         0,
         "Maximum MongoDB connections of a process, without the driver's own. `maxPoolSize` in the connection string "
-        "wins. 0: 2 on Lambda, 100 elsewhere.",
+        "wins. 0: 2 on Lambda, 8 on Managed Instances, 100 elsewhere.",
         minimum=0,
     )
 

@@ -27,7 +27,7 @@ function about({ name, model, instructions, made_by }) {
     h("h2", {}, name),
     h("p", { class: "quiet" }, `Model: ${model}`),
     h("h3", {}, "Instructions"),
-    made_by && h("p", { class: "quiet" }, `Generated for each turn by ${made_by}. At the moment:`),
+    made_by && h("p", { class: "quiet" }, `Generated for each turn, at least in part, by ${made_by}. At the moment:`),
     h("p", { class: "instructions" }, instructions),
   );
 }

@@ -106,19 +106,25 @@ function figure({ durationMs, usage, model }, isFree) {
   const cents = usage && model && !isFree ? costOf(model, usage) : null;
   return [
     durationMs !== undefined && formatDuration(durationMs),
-    usage?.totalTokens && `${formatCount(usage.totalTokens)} tokens`,
+    usage?.totalTokens && `${formatCount(usage.totalTokens)} tokens${cached(usage)}`,
     cents !== null && formatCents(cents),
   ]
     .filter(Boolean)
     .join(" · ");
 }
 
+/** The share of the input that the model's prompt cache had. @param {import("../types.js").Usage} usage */
+function cached({ inputTokens, cachedInputTokens = 0 }) {
+  const share = Math.round((100 * cachedInputTokens) / inputTokens);
+  return share ? ` (${share}% cached)` : "";
+}
+
 /** @param {Metadata} metadata */
 function details({ firstTokenMs, usage, model, stepCount }) {
-  const { inputTokens = 0, outputTokens = 0, cachedInputTokens = 0, reasoningTokens = 0 } = usage ?? {};
+  const { inputTokens = 0, outputTokens = 0, cachedInputTokens = 0, cacheWriteTokens = 0, reasoningTokens = 0 } = usage ?? {};
   return [
     firstTokenMs !== undefined && `first token after ${formatDuration(firstTokenMs)}`,
-    usage && `${formatCount(inputTokens)} tokens in (${formatCount(cachedInputTokens)} cached)`,
+    usage && `${formatCount(inputTokens)} tokens in (${formatCount(cachedInputTokens)} read from the cache, ${formatCount(cacheWriteTokens)} written to it)`,
     usage && `${formatCount(outputTokens)} out (${formatCount(reasoningTokens)} for reasoning)`,
     model && `${stepCount ?? 1} calls of ${model}`,
   ]

@@ -15,7 +15,7 @@ from typing import Any
 from mangum.types import Message, Receive, Scope, Send
 
 import omniagent.aws
-from omniagent.lambda_runtime.asgi import buffered_handler, streaming_handler
+from omniagent.lambda_runtime.asgi import StreamingHandler, buffered_handler
 
 _TOTAL = 64 * 2**20
 _PIECE = b"." * 2**15
@@ -222,12 +222,12 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     await _APPS[scope["path"]](scope, receive, send)
 
 
-_streaming = streaming_handler(app)
+streaming = StreamingHandler(app)
 _returned = asyncio.Event()
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
-    result = _streaming(event, context)
+    result = streaming(event, context)
     _returned.set()
     return result
 

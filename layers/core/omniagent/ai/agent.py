@@ -123,18 +123,23 @@ def _required_parameters(factory: Any) -> list[str]:
     return [each.name for each in parameters if each.default is each.empty and each.kind not in optional]
 
 
-Instructions = str | Callable[[RunContext[Deps]], str | Awaitable[str]]
-"""What the model is told: text, or a function of the context that returns it, async or not."""
+Instruction = str | Callable[[RunContext[Deps]], str | Awaitable[str]]
+Instructions = Instruction[Deps] | Sequence[Instruction[Deps]]
+"""What the model is told: text, or a function of the context that returns it, async or not, or a list of these."""
 Opening = Awaitable[Deps] | AbstractAsyncContextManager[Deps] | AbstractContextManager[Deps]
 
 
 def _check_instructions(where: str, instructions: Any) -> None:
-    if not isinstance(instructions, str):
-        check_rule(where, instructions, "context", kinds="text, or a function")
+    for each in instructions if isinstance(instructions, list | tuple) else (instructions,):
+        if not isinstance(each, str):
+            check_rule(where, each, "context", kinds="text, or a function")
 
 
 def _check_chain(where: str, model: Any) -> None:
-    if isinstance(model, str) and model and not all(name.strip() for name in model.split(",")):
+    names = model.split(",") if isinstance(model, str) else model
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ConfigurationError(f"{where} must be the name of a model, or a list of names, not {model!r:.100}")
+    if model and not all(name.strip() for name in names):
         raise ConfigurationError(f"{where} names an empty model: {model!r}")
 
 
@@ -146,10 +151,11 @@ def _check_suggestions(where: str, suggestions: Any) -> None:
 class _Options(TypedDict, Generic[Deps], total=False):
     """The fields of `Agent` that do not decide its types."""
 
-    model: str | None
+    model: str | Sequence[str] | None
     callbacks: Callbacks[Deps]
     overrides: Overrides
     summary: Overrides
+    naming: Overrides | None
     fallback: str
     title: str
     description: str
@@ -158,7 +164,7 @@ class _Options(TypedDict, Generic[Deps], total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent(Generic[Deps, Output_co]):
-    """Instructions, tools and a model. `instructions` may be a function of the run's context, async or not.
+    """Instructions, tools and a model. `instructions` may be a function of the run's context, or a list with functions.
 
     `Agent[Shop, Ticket]`, inferred from `deps` and `output`, has tools for `RunContext[Shop]` and answers with a
     `Ticket`.
@@ -167,12 +173,14 @@ class Agent(Generic[Deps, Output_co]):
     name: str = field(kw_only=False)
     instructions: Annotated[Instructions[Deps], check(_check_instructions)] = field(kw_only=False)
     tools: Sequence[Tool[Deps]] = field(default=(), kw_only=False)
-    model: Annotated[str | None, check(_check_chain)] = None
-    """None: the OMNIAGENT_MODEL setting."""
+    model: Annotated[str | Sequence[str] | None, check(_check_chain)] = None
+    """None: the OMNIAGENT_MODEL setting. Several: if one fails, the next one answers."""
     callbacks: Callbacks[Deps] = Callbacks()
     overrides: Overrides = Overrides()
     summary: Overrides = Overrides()
-    """Overrides for summaries and names of this agent's sessions, such as a cheaper model."""
+    """Overrides for summaries and names of this agent's sessions: a cheaper model, or `instructions` of your own."""
+    naming: Overrides | None = None
+    """The same for names alone. None: those for summaries, without their `instructions`."""
     output: type[Output_co] | None = None
     """The answer is JSON, validated against this model."""
     deps: Deps | Callable[[], Opening[Deps] | Deps] | None = field(default=None, repr=False)
@@ -185,6 +193,8 @@ class Agent(Generic[Deps, Output_co]):
     """One sentence for people. The model does not read it."""
     suggestions: Annotated[Sequence[str], check(_check_suggestions)] = ()
     """Questions to begin with, in the playground. Empty: one for each tool, from its docstring."""
+    fixed_instructions: str = field(init=False, repr=False, compare=False, default="")
+    """The instructions that are text."""
     _shared: SharedDeps = field(init=False, repr=False, compare=False)
 
     if TYPE_CHECKING:  # a union of these cannot be inferred
@@ -248,8 +258,16 @@ class Agent(Generic[Deps, Output_co]):
         owner = f"agent {self.name}"
         object.__setattr__(self, "tools", _checked_tools(owner, self.tools))
         object.__setattr__(self, "_shared", SharedDeps(owner, self.deps))
+        for name in ("model", "instructions"):
+            if isinstance(value := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(value))
+        given = self.instructions if isinstance(self.instructions, tuple) else (self.instructions,)
+        texts = [each for each in given if isinstance(each, str) and each]
+        object.__setattr__(self, "fixed_instructions", "\n\n".join(texts))
         if self.name == "":
             raise ConfigurationError("Agent(name=…) must not be empty")
+        if isinstance(self.overrides, Overrides) and self.overrides.instructions:
+            raise ConfigurationError(f"{owner}: overrides.instructions are for summaries: write Agent(instructions=…)")
         if self.output is not None:
             check_model(owner, "output", self.output)
             self.output_format()
@@ -259,12 +277,21 @@ class Agent(Generic[Deps, Output_co]):
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def tool_specs(self) -> list[ToolSpec]:
-        return [tool.spec for tool in self.tools]
+        """The tools as the model sees them, sorted: in another order they would be another prompt."""
+        return sorted((tool.spec for tool in self.tools), key=lambda spec: spec.name)
 
     async def instructions_for(self, context: RunContext[Deps]) -> str:
-        if isinstance(self.instructions, str):
-            return self.instructions
-        text: Any = self.instructions(context)
+        """Return all instructions: those that are text, then what the functions return."""
+        return "\n\n".join(filter(None, await self.prompt_for(context)))
+
+    async def prompt_for(self, context: RunContext[Deps]) -> tuple[str, str]:
+        """Return the instructions that are text, and what the functions return for this turn."""
+        given = self.instructions if isinstance(self.instructions, tuple) else (self.instructions,)
+        made = [await self._rendered(each, context) for each in given if not isinstance(each, str)]
+        return self.fixed_instructions, "\n\n".join(filter(None, made))
+
+    async def _rendered(self, instruction: Callable[[RunContext[Deps]], Any], context: RunContext[Deps]) -> str:
+        text: Any = instruction(context)
         if inspect.isawaitable(text):
             text = await text
         if not isinstance(text, str):

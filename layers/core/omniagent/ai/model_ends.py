@@ -24,7 +24,7 @@ class ModelEnd:
 
 def models_of(agent: Agent, settings: Settings) -> list[str]:
     """Return every model that the agent's sessions call: for answers, summaries and names."""
-    names = (agent.overrides.model, agent.summary.model)
+    names = (agent.overrides.model, agent.summary.model, (agent.naming or agent.summary).model)
     chains = (chain_of(name or agent.model or settings.model) for name in names)
     return list(dict.fromkeys(model for chain in chains for model in chain))
 

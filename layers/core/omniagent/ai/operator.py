@@ -5,9 +5,9 @@ from datetime import datetime
 from omniagent.ai.result import AnswerStream
 from omniagent.ai.runner import Runner, TimeLeft, forever
 from omniagent.budget.spending import Spending
+from omniagent.session.query import Query
 from omniagent.settings import Budget, Busy
 from omniagent.turns.hooks import call_back
-from omniagent.turns.query import Query
 from omniagent.turns.state import is_over
 
 

@@ -41,8 +41,6 @@ class RunResult(Generic[Output_co]):
     """The part of `usage` from before the turn waited. `tool_calls` counts only later calls."""
     is_continued: bool = False
     """The turn waited and then continued."""
-    discarded: SessionMessage | None = None
-    """The message of a regeneration that showed nothing. It was not stored: the previous answer stays."""
 
     @classmethod
     def of(cls, session_id: str, message: SessionMessage) -> "RunResult[Output_co]":
@@ -55,11 +53,6 @@ class RunResult(Generic[Output_co]):
         from omniagent.ai.approvals import requests_of  # only where a turn waits
 
         return requests_of(self.message, session_id=self.session_id)
-
-    @property
-    def written(self) -> SessionMessage:
-        """What this run wrote, with its own usage and metadata, also if the previous answer stays in `message`."""
-        return self.discarded or self.message
 
     @property
     def text(self) -> str:

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.providers import without_vendor
+from omniagent.ai.providers import chain_of, without_vendor
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
@@ -24,13 +24,15 @@ from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
 from omniagent.budget.spending import SpendingCounter
 from omniagent.declared import check, check_declared
-from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, TooManyTurns
+from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, TooManyTurns, TurnInProgress
 from omniagent.messages import Feedback
 from omniagent.project import Project
 from omniagent.session.ids import new_id
-from omniagent.session.live import SessionMessage
+from omniagent.session.live import SessionHead, SessionMessage, with_siblings
+from omniagent.session.loading import with_open
 from omniagent.session.manager import SessionManager
 from omniagent.session.naming import name_session
+from omniagent.session.query import Query
 from omniagent.session.summaries import NoteCost, Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback
@@ -41,9 +43,9 @@ from omniagent.turns.engine.tool_loop import last_text
 from omniagent.turns.hooks import TurnHooks
 from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.memory_registry import MemoryRegistry
-from omniagent.turns.query import Query
 from omniagent.turns.registry import TurnRegistry
 from omniagent.turns.setup import SessionSetup, TurnSetup
+from omniagent.turns.state import Switch
 from omniagent.turns.watch.stopping import stop_session
 
 if TYPE_CHECKING:
@@ -196,8 +198,8 @@ class Runner(Generic[Output_co]):
             return await self._ready(followed)
         if not head.ended_within(REPLAY_SECONDS):
             return None
-        answer = await self._session.answer(head.latest_turn_number)
-        if answer is None:
+        answer = await self._session.node(head.leaf.node)
+        if answer is None or answer.role != "assistant":
             return None
         return await self._ready(ReplayedAnswer(self._session.session_id, answer))
 
@@ -211,17 +213,44 @@ class Runner(Generic[Output_co]):
         """
         return await stop_session(self._session_setup(), message_id)
 
-    async def history(self, *, turns: int = 50, before: int | None = None) -> Sequence[SessionMessage]:
-        """Read the messages of the newest turns in order, or of those before a turn's number.
+    async def history(
+        self, *, turns: int = 50, before: int | None = None, branch: str | None = None
+    ) -> Sequence[SessionMessage]:
+        """Read the messages of the newest turns of the active path in order, or of those before a turn's number.
 
-        The running turn's answer is left out: `resume` streams it. Empty if the session does not exist.
+        `branch` names a message by its node: the path to it is read instead. A message that has siblings names all of
+        them. The running turn's answer is left out: `resume` streams it. Empty if the session does not exist.
         """
         head = await self._session.head()
         if head is None:
             return []
-        last = head.latest_turn_number if before is None else min(head.latest_turn_number, before - 1)
-        messages = await self._session.messages(max(1, last - turns + 1), last)
-        return [message for message in messages if message.role == "user" or not head.is_answering(message)]
+        end = head.tip if branch is None else (await self._named(head, branch)).place
+        at = end if before is None else end.up_to(before - 1)
+        path = await self._session.path(at, first=max(1, at.turn_number - turns + 1)) if at.order > 1 else []
+        messages = with_open(head, path, at)
+        children = await self._session.children(*{message.parent for message in messages})
+        return [with_siblings(message, children.get(message.parent, ())) for message in messages]
+
+    async def switch(self, node: str) -> None:
+        """Make the path through a message the active one, down to the end of its newest branch.
+
+        Raises `NotFound`, and `TurnInProgress` while a message is being answered.
+        """
+        setup = self._session_setup()
+        while (head := await self._session.head()) is not None:
+            leaf = await self._session.end_of((await self._named(head, node)).place)
+            if head.running is not None or head.queue:
+                raise TurnInProgress
+            if await setup.apply(head, Switch(leaf)) is not None:
+                return
+        raise NotFound
+
+    async def _named(self, head: SessionHead, name: str) -> SessionMessage:
+        """Return the message with this node, or that the active path calls so."""
+        found = await self._session.find(name, at=head.tip)
+        if not found:
+            raise NotFound
+        return found[-1]
 
     async def requests(self) -> "Sequence[ToolRequest]":
         """Read the open requests of the session's waiting turn, also after a restart. Empty if it does not wait."""
@@ -232,7 +261,7 @@ class Runner(Generic[Output_co]):
         turn = head.waiting if head is not None else None
         if head is None or turn is None or turn.has_expired(session.now()):
             return []
-        answer = await session.answer(head.latest_turn_number)
+        answer = await session.node(turn.id)
         if answer is None:
             return []
         return requests_of(answer, user=session.user, category=session.category, session_id=session.session_id)
@@ -258,7 +287,8 @@ class Runner(Generic[Output_co]):
             raise NotFound
         if is_request:
             await meter.admit()
-        provider, overrides = self._model(self._agent.summary)
+        agent = self._agent
+        provider, overrides = self._model(agent.naming or replace(agent.summary, instructions=None))
         name = await name_session(provider, state, overrides, meter=meter, note_cost=self._hooks.note_cost)
         await self._session.rename(name, was=state.head.name)
         return name
@@ -347,7 +377,8 @@ class Runner(Generic[Output_co]):
         """Return provider and overrides for the model of the overrides, else of the agent."""
         name = overrides.model or self._agent.model
         if self._provider is not None:
-            return self._provider, replace(overrides, model=name and without_vendor(name, self._provider_names))
+            first = chain_of(name)[0] if name else None
+            return self._provider, replace(overrides, model=first and without_vendor(first, self._provider_names))
         pool = self._providers or _default_pool(self._settings)
         return pool.get(name or self._settings.model), replace(overrides, model=None)
 

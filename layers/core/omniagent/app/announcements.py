@@ -17,16 +17,12 @@ class Announcements:
         self._settings = platform.settings
         self._store = store
 
-    async def announce(self, key: str, answer: SessionMessage, *, kept: str | None = None) -> None:
-        """Queue the event of a turn's end, then record it. If recording fails, it may be sent twice, with the same id.
-
-        `kept` is the id of the previous answer, if a regeneration showed nothing and left it in place.
-        """
-        event = TurnEvent.of(key, answer, kept=kept)
+    async def announce(self, key: str, answer: SessionMessage) -> None:
+        """Queue the event of a turn's end, then record it. If that fails, it may be sent twice, with the same id."""
+        event = TurnEvent.of(key, answer)
         message = {"kind": "webhook", "session_id": key, "event": event.model_dump(mode="json")}
         await self._platform.run_queue.send(message)
-        if kept is None:
-            await Catalog(await self._store()).note_announced(key, answer.id, event.id)
+        await Catalog(await self._store()).note_announced(key, answer.id, event.id)
 
     async def deliver(self, key: str, event: TurnEvent, *, again: bool = False) -> bool:
         """Send an event to the webhook. Returns False if none is set, or the session's user is deleted.

@@ -262,8 +262,8 @@ class Application:
             extra={
                 "status": result.status,
                 "turn_number": result.turn_number,
-                "duration_ms": result.written.metadata["durationMs"],
-                "total_tokens": result.written.usage.total_tokens,
+                "duration_ms": result.message.metadata["durationMs"],
+                "total_tokens": result.usage.total_tokens,
                 "stored": result.stored,
             },
         )
@@ -271,8 +271,7 @@ class Application:
             await self.queue_summary(key)
 
         if self.settings.webhook_url and result.stored:
-            kept = result.message_id if result.discarded is not None else None
-            await self.announcements.announce(key, result.written, kept=kept)
+            await self.announcements.announce(key, result.message)
 
     def _check_webhook(self) -> None:
         hide(self.settings.webhook_secret)

@@ -19,9 +19,9 @@ from omniagent.app.webhook import TurnEvent
 from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, TooManyTurns, TurnInProgress
 from omniagent.persistence.live_turns import list_live_turns
 from omniagent.session.ids import ID_PATTERN
+from omniagent.session.query import Query
 from omniagent.settings import Busy
 from omniagent.tracing import bind_context, trace_job
-from omniagent.turns.query import Query
 
 if TYPE_CHECKING:
     from omniagent.ai.operator import TurnOperator

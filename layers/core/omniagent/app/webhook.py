@@ -59,11 +59,8 @@ class TurnEvent(BaseModel):
     occurred_at: datetime
 
     @classmethod
-    def of(cls, key: str, answer: SessionMessage, *, kept: str | None = None) -> "TurnEvent":
-        """Describe the end of a turn of the session with this key.
-
-        `kept` is the id of the previous answer, if a regeneration showed nothing and left it in place.
-        """
+    def of(cls, key: str, answer: SessionMessage) -> "TurnEvent":
+        """Describe the end of a turn of the session with this key."""
         requests = [
             AskedCall(id=part.request.id, kind=part.request.kind, tool=part.name)
             for part in answer.pending
@@ -73,7 +70,7 @@ class TurnEvent(BaseModel):
         return cls(
             id=f"evt_{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:32]}",
             status=answer.status,
-            message_id=kept or answer.id,
+            message_id=answer.id,
             turn_number=answer.turn_number,
             finish_reason=answer.metadata.get("finishReason"),
             error_code=answer.metadata.get("errorCode"),

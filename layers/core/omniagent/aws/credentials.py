@@ -120,8 +120,11 @@ def _is_trusted(uri: str) -> bool:
 
 def _from_profile() -> Credentials:
     """Ask botocore, which supports profiles, single sign-on and assumed roles."""
-    from botocore.session import Session  # only on a laptop
-
+    try:
+        from botocore.session import Session  # only on a laptop
+    except ModuleNotFoundError:
+        advice = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or install boto3 to use a profile"
+        raise AwsRefused("NoCredentials", {"message": advice}) from None
     try:
         found = Session().get_credentials()
         frozen = found and found.get_frozen_credentials()

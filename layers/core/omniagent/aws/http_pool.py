@@ -20,13 +20,16 @@ class AwsRefused(Exception):
         self.answer = answer
 
 
-def open_pool() -> "httpcore2.AsyncConnectionPool":
+def open_pool(most: int | None = 10) -> "httpcore2.AsyncConnectionPool":
+    """Open a pool of up to `most` connections, without a limit for None."""
     import httpcore2  # shared with the model's client, which loads it anyway
 
     from omniagent.network import AsyncioBackend
     from omniagent.tls import tls_context
 
-    return httpcore2.AsyncConnectionPool(ssl_context=tls_context(), network_backend=AsyncioBackend())
+    return httpcore2.AsyncConnectionPool(
+        ssl_context=tls_context(), max_connections=most, network_backend=AsyncioBackend()
+    )
 
 
 def timeouts(seconds: float) -> dict[str, dict[str, float]]:

@@ -23,12 +23,14 @@ def emit_turn(result: RunResult) -> None:
     """
     from aws_lambda_powertools.metrics import MetricUnit
 
-    metrics, usage, metadata = _metrics(), result.written.usage, result.written.metadata
+    metrics, usage, metadata = _metrics(), result.usage, result.message.metadata
     is_failed = result.status == "failed" or not result.stored
     counts = {
         "Turns": int(not result.is_continued),
         "InputTokens": usage.input_tokens - result.usage_before.input_tokens,
         "OutputTokens": usage.output_tokens - result.usage_before.output_tokens,
+        "CachedInputTokens": usage.cached_input_tokens - result.usage_before.cached_input_tokens,
+        "CacheWriteTokens": usage.cache_write_tokens - result.usage_before.cache_write_tokens,
         "ToolCalls": result.tool_calls,
         "ToolErrors": result.tool_errors,
         "WaitingTurns": int(result.status == "waiting"),

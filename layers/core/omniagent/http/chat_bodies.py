@@ -1,33 +1,48 @@
 """The bodies of `POST /chat`: the AI SDK's, a single message, and a plain query."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from omniagent.errors import InvalidRequest
 from omniagent.http.json_body import MAX_PARTS, Id, validated
+from omniagent.messages import DataPart, TextPart
+from omniagent.session.ids import is_id
+from omniagent.session.query import Query, UserPart
 from omniagent.settings import Busy
-from omniagent.turns.query import Query
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import ToolReply
     from omniagent.http.reply_bodies import RepliedBody
 
 MAX_MESSAGES = 10_000
-"""The AI SDK sends its whole history; only the last message is read."""
+"""The AI SDK sends its whole history; only the last two messages are read."""
+TREE_METADATA = {"nodeId", "parentId", "siblings"}
+"""What the server adds to a message's metadata. A page sends it back."""
 BUSY: Any = Field(
     None,
     description="What to do while the session answers another message. Null leaves it to the deployment's setting.",
 )
 
 
-class UIPart(BaseModel):
-    model_config = ConfigDict(extra="allow")
+PARENT: Any = Field(
+    None,
+    description="The id of the message that the new one follows, if `messages` has only one. Null: it begins the "
+    "conversation again. Left out: it follows the latest.",
+)
 
-    type: str = Field(max_length=128, json_schema_extra={"const": "text"})
+
+class UIPart(BaseModel):
+    """`{type: "text", text}`, or `{type: "data-<name>", data, id?}`, which is stored and returned."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: str = Field(max_length=128, json_schema_extra={"pattern": "^(text|data-.+)$"})
     text: str = ""
+    data: Any = None
+    id: str | None = Field(None, max_length=256)
 
 
 class UIMessage(BaseModel):
@@ -38,12 +53,14 @@ class UIMessage(BaseModel):
     id: Id | None = None
     role: Literal["user"] = "user"
     parts: list[UIPart] = Field(min_length=1, max_length=MAX_PARTS)
+    metadata: dict[str, Any] | None = None
 
 
 class SdkBody(BaseModel):
-    """`{id, messages, trigger, messageId?}`, the AI SDK's default. Only the last message is read.
+    """`{id, messages, trigger, messageId?}`, the AI SDK's default. Only the last message is read, and the id of the one
+    before it, which it follows.
 
-    If that is the assistant's, its tool parts reply to the requests of the waiting turn.
+    If the last one is the assistant's, its tool parts reply to the requests of the waiting turn.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -52,6 +69,7 @@ class SdkBody(BaseModel):
     messages: list[Any] = Field(min_length=1, max_length=MAX_MESSAGES)
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     messageId: Id | None = None  # noqa: N815 - the client's name
+    parentId: Id | None = PARENT  # noqa: N815
     busy: Busy | None = BUSY
 
 
@@ -62,6 +80,7 @@ class MessageBody(BaseModel):
 
     id: Id | None = None
     message: UIMessage
+    parentId: Id | None = PARENT  # noqa: N815 - the client's name
     busy: Busy | None = BUSY
 
 
@@ -98,7 +117,7 @@ def read_chat_request(body: Any) -> ChatRequest:
 
             return _replied(validated(RepliedBody, body))
         request = validated(MessageBody, body)
-        return ChatRequest(session_id=request.id, query=_submitted(request.message, request.busy))
+        return ChatRequest(request.id, _submitted(request.message, request.busy, _parent(request)))
     if "query" in body:
         plain = validated(PlainBody, body)
         query = Query(plain.query, plain.message_id or "", busy=plain.busy)
@@ -116,7 +135,7 @@ def _from_sdk(body: SdkBody) -> ChatRequest:
     is_users = _has_role(last, "user")
     if body.trigger == "regenerate-message":
         question = _regenerated(last) if is_users else Query()
-        query = Query(question.text, question.message_id, regenerate=True, replaces=body.messageId, busy=body.busy)
+        query = replace(question, regenerate=True, replaces=body.messageId, busy=body.busy, parent=_parent(body))
         return ChatRequest(session_id=body.id, query=query)
     if _has_role(last, "assistant"):
         from omniagent.http.reply_bodies import RepliedBody, RepliedMessage
@@ -125,7 +144,21 @@ def _from_sdk(body: SdkBody) -> ChatRequest:
         return _replied(RepliedBody(id=body.id, message=message, messageId=body.messageId))
     if not is_users:
         raise InvalidRequest("messages: the last message must have the role `user` or `assistant`.")
-    return ChatRequest(session_id=body.id, query=_submitted(validated(UIMessage, last), body.busy))
+    return ChatRequest(body.id, _submitted(validated(UIMessage, last), body.busy, _parent(body)))
+
+
+def _parent(body: SdkBody | MessageBody) -> str | None:
+    """Return the id of the message that the last one follows: the one before it, else the one that is named.
+
+    Empty: it is the first. None: it follows the latest. An id that no message of ours has is the client's own.
+    """
+    if isinstance(body, SdkBody) and len(body.messages) > 1:
+        before = body.messages[-2]
+        name = before.get("id") if isinstance(before, dict) else None
+        return name if isinstance(name, str) and is_id(name) else None
+    if body.parentId is None and "parentId" in body.model_fields_set:
+        return ""
+    return body.parentId
 
 
 def _replied(body: "RepliedBody") -> ChatRequest:
@@ -149,8 +182,16 @@ def _regenerated(message: Any) -> Query:
         return Query()
 
 
-def _submitted(message: UIMessage, busy: Busy | None = None) -> Query:
-    for part in message.parts:
-        if part.type != "text":
-            raise InvalidRequest(f"parts: messages may contain text parts only, not {part.type!r}.")
-    return Query("".join(part.text for part in message.parts), message.id or "", busy=busy)
+def _submitted(message: UIMessage, busy: Busy | None = None, parent: str | None = None) -> Query:
+    parts = [_part(part) for part in message.parts]
+    text = "".join(part.text for part in parts if isinstance(part, TextPart))
+    metadata = {name: value for name, value in (message.metadata or {}).items() if name not in TREE_METADATA}
+    return Query(text, message.id or "", busy=busy, parent=parent, parts=parts, metadata=metadata)
+
+
+def _part(part: UIPart) -> UserPart:
+    if part.type == "text":
+        return TextPart(text=part.text)
+    if part.type.startswith("data-") and len(part.type) > len("data-"):
+        return DataPart(name=part.type.removeprefix("data-"), data=part.data, id=part.id)
+    raise InvalidRequest(f"parts: messages may contain text and data parts only, not {part.type!r}.")

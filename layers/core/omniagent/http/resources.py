@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from omniagent.http.verdicts import decided
 from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind
-from omniagent.persistence.catalog import Page
+from omniagent.persistence.catalog import Page, ShownMessage
 from omniagent.persistence.documents import Message, Session, Summary, api_values
 from omniagent.persistence.store import session_message
 from omniagent.protocol.ui_messages import DEFAULT_SDK, ui_message
@@ -149,11 +149,42 @@ class MessageList(_Resource):
     summarized_to: int | None = Field(description="The last turn that the summary covers. Null without a summary.")
 
     @classmethod
-    def of(cls, page: Page[Message], summarized_to: int | None, *, sdk: int = DEFAULT_SDK) -> "MessageList":
+    def of(cls, page: Page[ShownMessage], summarized_to: int | None, *, sdk: int = DEFAULT_SDK) -> "MessageList":
         fitting = _fitting(page.items)
         before = page.before if len(fitting) == len(page.items) else str(fitting[0].turn_number)
         messages = [_ui_message(message, sdk) for message in fitting]
         return cls(messages=messages, before=before, summarized_to=summarized_to)
+
+
+class TreeNode(_Resource):
+    """A message and the one before it."""
+
+    parent_id: str | None = Field(description="The node of the message before it. Null for the first.")
+    message: dict[str, Any] = Field(description="A UIMessage of the AI SDK. Its `id` is its node.")
+
+
+class MessageTree(_Resource):
+    """Messages of all branches, each after its parent, as assistant-ui imports them (`MessageFormatRepository`)."""
+
+    head_id: str | None = Field(description="The end of the active path. Null before the first answer.")
+    messages: list[TreeNode]
+    after: str | None = Field(description="Pass it as `after` for the next page. Null on the last page.")
+
+    @classmethod
+    def of(cls, session: Session, page: Page[Message], *, sdk: int = DEFAULT_SDK) -> "MessageTree":
+        nodes = [
+            TreeNode(parent_id=each.parent or None, message=_ui_message(_alone(each), sdk) | {"id": each.id})
+            for each in page.items
+        ]
+        return cls(head_id=(session.leaf or {}).get("node") or None, messages=nodes, after=page.before)
+
+
+class NewBranch(BaseModel):
+    """The path to show from now on."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+    node_id: str = Field(pattern=ID_PATTERN, description="`metadata.nodeId` of a message on that path.")
 
 
 class ApprovalResource(_Resource):
@@ -272,20 +303,22 @@ class Accepted(_Resource):
     )
 
 
-def _ui_message(message: Message, sdk: int) -> dict[str, Any]:
-    metadata = message.metadata
-    if message.role == "assistant" and not metadata:
+def _alone(document: Message) -> ShownMessage:
+    return ShownMessage(document, session_message(document))
+
+
+def _ui_message(shown: ShownMessage, sdk: int) -> dict[str, Any]:
+    message, metadata = shown.document, shown.message.ui_metadata
+    if message.role == "assistant" and not message.metadata:
         # A turn whose process died has no metadata. A follower's stream ended with the same fields.
         session_id = public_session_id(message.session_id)
-        metadata = {"sessionId": session_id, "turnNumber": message.turn_number, "status": message.status}
-    if message.feedback is not None:
-        metadata = {**metadata, **session_message(message).ui_metadata}
+        metadata |= {"sessionId": session_id, "turnNumber": message.turn_number, "status": message.status}
     if extra := api_values(message):
         metadata = {**metadata, "extra": extra}
     return ui_message(message.client_message_id, message.role, message.parts, {**metadata, **decided(message)}, sdk=sdk)
 
 
-def _fitting(messages: Sequence[Message]) -> Sequence[Message]:
+def _fitting(messages: Sequence[ShownMessage]) -> Sequence[ShownMessage]:
     """Return the newest complete turns that fit into a response, at least one."""
     room = MAX_PAGE_CHARACTERS
     for message in reversed(messages):

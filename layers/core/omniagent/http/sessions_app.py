@@ -26,6 +26,8 @@ from omniagent.http.resources import (
     ApprovalResource,
     FeedbackResource,
     MessageList,
+    MessageTree,
+    NewBranch,
     NewFeedback,
     NewName,
     NewSession,
@@ -162,16 +164,51 @@ async def list_messages(
     limit: Annotated[int, Query(ge=2, le=100, description="Maximum number of messages. Turns are not split.")] = 50,
     before: Annotated[int | None, Query(ge=1, le=2**31, description="Return the turns before this number.")] = None,
     *,
+    branch: Annotated[str | None, Query(pattern=ID_PATTERN, description="Return the path to this node.")] = None,
     x_ai_sdk: ShownSdkVersion = None,
 ) -> MessageList:
-    """List messages in the format of `useChat`: the newest turns, or those before a given turn."""
+    """List the messages of the active path in the format of `useChat`: the newest turns, or those before a given turn.
+
+    `metadata.siblings` of a message that was edited or answered again says which one of them it is.
+    """
     session = await _session(application, caller, session_id)
     catalog = await application.catalog()
-    page, summarized_to = await asyncio.gather(
-        catalog.messages_page(session, limit=limit, before=before),
-        catalog.summarized_to(session.id),
+    page, summary = await asyncio.gather(
+        catalog.messages_page(session, limit=limit, before=before, branch=branch), catalog.latest_summary(session)
     )
+    summarized_to = summary.end_turn_number if summary is not None else None
     return MessageList.of(page, summarized_to, sdk=sdk_version(x_ai_sdk))
+
+
+@router.get("/sessions/{session_id}/tree", responses=documented(errors.NotFound))
+async def list_tree(
+    session_id: SessionId,
+    caller: CurrentCaller,
+    application: ProcessApplication,
+    limit: Annotated[int, Query(ge=1, le=200)] = 100,
+    after: Annotated[str | None, Query(max_length=32, description="`after` of the previous page.")] = None,
+    *,
+    x_ai_sdk: ShownSdkVersion = None,
+) -> MessageTree:
+    """List the messages of all branches, each after its parent."""
+    session = await _session(application, caller, session_id)
+    page = await (await application.catalog()).tree_page(session, limit=limit, after=after)
+    return MessageTree.of(session, page, sdk=sdk_version(x_ai_sdk))
+
+
+@router.put(
+    "/sessions/{session_id}/branch",
+    responses=documented(errors.NotFound, errors.TurnInProgress, *WITH_BODY),
+    openapi_extra=body_schema(NewBranch),
+)
+async def switch_branch(
+    session_id: SessionId, request: Request, caller: CurrentCaller, application: ProcessApplication
+) -> SessionResource:
+    """Make the path through a message the active one, down to the end of its newest branch."""
+    body = await read_model(request, NewBranch)
+    runner = await application.runner(caller.client_id, session_id)
+    await runner.switch(body.node_id)
+    return SessionResource.of(await _session(application, caller, session_id))
 
 
 @router.delete(
@@ -261,7 +298,8 @@ async def name_session_by_model(
 @router.get("/sessions/{session_id}/summary", responses=documented(errors.NotFound))
 async def get_summary(session_id: SessionId, caller: CurrentCaller, application: ProcessApplication) -> SummaryResource:
     """Read the newest summary."""
-    summary = await (await application.catalog()).latest_summary(_key(caller, session_id))
+    session = await _session(application, caller, session_id)
+    summary = await (await application.catalog()).latest_summary(session)
     if summary is None:
         raise errors.NotFound("There is no such session, or it has no summary yet.")
     return SummaryResource.of(summary)

@@ -1,7 +1,7 @@
 """ASGI apps as Lambda handlers, on the process's one event loop.
 
 Mangum parses the events: payload format 2.0 of Function URLs, and 1.0 of API Gateway's REST APIs. `buffered_handler`
-also uses its response; `streaming_handler` sends the body while the app produces it. Neither runs ASGI's lifespan: an
+also uses its response; `StreamingHandler` sends the body while the app produces it. Neither runs ASGI's lifespan: an
 app opens its connections on first use and keeps them. Work after a response belongs in ASGI middleware, because an
 invocation ends only when the app call has returned.
 """
@@ -94,7 +94,6 @@ logger = logging.getLogger(__name__)
 _UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
 
 BufferedHandler = Callable[[LambdaEvent, LambdaContext], dict[str, Any]]
-StreamingHandler = Callable[[LambdaEvent, LambdaContext], StreamingResult | dict[str, Any]]
 
 
 _CONFIG: Final[LambdaConfig] = {
@@ -124,30 +123,32 @@ def buffered_handler(app: ASGI) -> BufferedHandler:
     return handler
 
 
-def streaming_handler(app: ASGI) -> StreamingHandler:
-    """Serve `app` with streamed responses.
+class StreamingHandler:
+    """Serves `app` with streamed responses.
 
-    The handler returns when the body has begun, so that an earlier failure is an ordinary function error. Under
-    `sam local`, and with `?stream=false`, the response is buffered.
+    It returns when the body has begun, so that an earlier failure is an ordinary function error. Under `sam local`, and
+    with `?stream=false`, the response is buffered.
     """
 
-    def handler(event: LambdaEvent, context: LambdaContext) -> StreamingResult | dict[str, Any]:
+    def __init__(self, app: ASGI) -> None:
+        self._app = app
+
+    def __call__(self, event: LambdaEvent, context: LambdaContext) -> StreamingResult | dict[str, Any]:
         gateway = _gateway(event, context)
         if refusal := _refusal(gateway, context):
             return refusal
         with ends_within(_seconds_left(context)):
             if cannot_stream() or _wants_buffered(gateway):
-                return _buffered(app, gateway)
-            return event_loop.run(_begin(app, gateway))
+                return _buffered(self._app, gateway)
+            return event_loop.run(_begin(self._app, gateway))
 
-    return handler
-
-
-async def respond(app: ASGI, event: LambdaEvent, context: LambdaContext) -> StreamingResult:
-    """Serve one event like `streaming_handler`, but on the event loop that is running."""
-    gateway = _gateway(event, context)
-    refusal = _refusal(gateway, context)
-    return as_stream(refusal) if refusal else await _begin(app, gateway)
+    async def respond(self, event: LambdaEvent, context: LambdaContext) -> StreamingResult:
+        """Serve one of several events on the event loop that is running."""
+        gateway = _gateway(event, context)
+        if refusal := _refusal(gateway, context):
+            return as_stream(refusal)
+        with ends_within(_seconds_left(context)):
+            return await _begin(self._app, gateway)
 
 
 def _buffered(app: ASGI, gateway: HTTPGateway | APIGateway) -> dict[str, Any]:

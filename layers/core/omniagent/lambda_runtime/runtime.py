@@ -1,7 +1,7 @@
 """Response streaming for AWS's own Python runtime client.
 
 It keeps awslambdaric's loop, context, logging, JSON and SnapStart hooks, and adds one thing: a `StreamingResult` is
-posted in the Runtime API's streaming mode. The exec wrapper starts `main`.
+posted in the Runtime API's streaming mode. The exec wrapper starts `__main__`.
 
 A Function URL with `InvokeMode: RESPONSE_STREAM` passes a plain JSON result on unchanged, with status and headers in
 the body. So a payload 2.0 response is posted as a stream of one chunk. Only `sam local`, whose emulator cannot stream,
@@ -10,15 +10,9 @@ gets it as JSON.
 
 import gc
 import logging
-import os
-import site
-import sys
-from pathlib import Path
 from typing import Any
 
 # awslambdaric ships no types: the two classes below are its only subclasses.
-from awslambdaric import bootstrap  # type: ignore[import-untyped]
-from awslambdaric.lambda_config import LambdaConfigProvider  # type: ignore[import-untyped]
 from awslambdaric.lambda_runtime_client import LambdaRuntimeClient  # type: ignore[import-untyped]
 from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller  # type: ignore[import-untyped]
 
@@ -72,12 +66,18 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
         if not isinstance(result_data, StreamingResult):
             super().post_invocation_result(invoke_id, result_data, content_type, invocation_id)
             return
-        beginning = None
+        event_loop.run(_stream(result_data, self._begin(invoke_id, invocation_id, result_data)))
+
+    async def stream(self, invoke_id: str, invocation_id: str | None, result: StreamingResult) -> None:
+        """Post a result on the event loop that is running."""
+        await _stream(result, self._begin(invoke_id, invocation_id, result))
+
+    def _begin(self, invoke_id: str, invocation_id: str | None, result: StreamingResult) -> Beginning | None:
         try:
-            beginning = Beginning(self.lambda_runtime_address, invoke_id, invocation_id, result_data)
+            return Beginning(self.lambda_runtime_address, invoke_id, invocation_id, result)
         except OSError:
             logger.exception("runtime api unreachable, response lost")
-        event_loop.run(_stream(result_data, beginning))
+            return None
 
     def call_rapid(self, http_method: str, endpoint: str, *arguments: Any, **named: Any) -> None:
         """Report a failed start or restore. Unlike awslambdaric, support an address with a path, as emulators use."""
@@ -111,22 +111,3 @@ class _NullPost:
     def fail(self, error: BaseException) -> None: ...
 
     async def closed(self) -> None: ...
-
-
-def set_path() -> None:
-    """Order `sys.path` as the managed runtime's bootstrap does: function, layer, the rest."""
-    layer = Path(__file__).parents[2]
-    site_packages = layer / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    first = [os.environ["LAMBDA_TASK_ROOT"], str(site_packages), str(layer)]
-    sys.path[:] = first + [entry for entry in sys.path if entry not in first]
-    for directory in first:
-        site.addsitedir(directory)  # for .pth files
-
-
-def main() -> None:
-    """Serve the function named by `_HANDLER` until the environment is shut down."""
-    set_path()
-    # Pydantic would read the metadata of every installed package to look for plugins.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    config = LambdaConfigProvider([sys.argv[0], os.environ["_HANDLER"]])
-    bootstrap.run(config.handler, StreamingRuntimeClient(config.api_address, config.use_thread_polling))

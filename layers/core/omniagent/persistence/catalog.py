@@ -16,16 +16,18 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo import errors as driver
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from omniagent.errors import NotFound, SessionErased, StorageUnavailable, TurnInProgress, UnknownRequest
+from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageUnavailable, TurnInProgress, UnknownRequest
 from omniagent.persistence.cursor import MessageCursor, SessionCursor
 from omniagent.persistence.documents import HAS_REQUESTS, UNANNOUNCED, WAITING, Message, Session, Summary
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Erasure
-from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.persistence.live_state import head_of
+from omniagent.persistence.mongo_session import MongoSessionManager, summaries_of
 from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, session_message
 from omniagent.persistence.stored_values import now
+from omniagent.persistence.tree_reads import TreeReads, place_of, without_parts
 from omniagent.session.ids import new_id
-from omniagent.session.live import SessionMessage
+from omniagent.session.live import SessionMessage, with_siblings
 from omniagent.tracing import SpanKind, trace_method
 
 Item = TypeVar("Item")
@@ -47,6 +49,18 @@ class Page(Generic[Item]):
     before: str | None
     is_complete: bool = True
     """False if a search ran out of time: other items may match, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """A message on a path, as it is stored, and with its siblings."""
+
+    document: Message
+    message: SessionMessage
+
+    @property
+    def turn_number(self) -> int:
+        return self.document.turn_number
 
 
 class Catalog(Erasure):
@@ -108,37 +122,58 @@ class Catalog(Erasure):
         return from_bson(self.models.session, changed) if changed else await self.get(key)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_messages", attributes=_MESSAGES)
-    async def messages_page(self, session: Session, *, limit: int, before: int | None = None) -> Page[Message]:
-        """Return whole turns in order: the newest ones before the given turn.
+    async def messages_page(
+        self, session: Session, *, limit: int, before: int | None = None, branch: str | None = None
+    ) -> Page[ShownMessage]:
+        """Return whole turns in order: the newest ones of the active path, or of that to the node `branch`.
 
-        The running turn's answer is left out: its stream shows all of it, and may replace it.
+        `before`: those before the given turn. The running turn's answer is left out: its stream shows all of it.
         """
-        query: dict[str, Any] = {"session_id": session.id}
-        turn = session.turn
-        if turn is not None and turn["state"] == "running":
-            query["$nor"] = [{"turn_number": turn["number"], "role": "assistant"}]
-        if before is not None:
-            query["turn_number"] = {"$lt": before}
-        order = [("turn_number", DESCENDING), ("role", ASCENDING)]
-        with translated():
-            found = await self._store.messages.find(query).sort(order).limit(limit + 1).to_list()
-        newest = self._with_open(session, from_bsons(self.models.message, found), before)[: limit + 1]
+        head, tree = head_of(self.models, vars(session)), TreeReads(self._store, session.id)
+        end = head.tip
+        if branch is not None:
+            found = await tree.find(branch, at=head.tip)
+            if not found:
+                raise NotFound
+            end = place_of(found[-1])
+        at = end if before is None else end.up_to(before - 1)
+        newest = from_bsons(self.models.message, await tree.path(at, limit=limit + 1)) if at.order > 1 else []
+        if at == head.tip:
+            newest = self._with_open(session, newest)[-limit - 1 :]
         if len(newest) <= limit:
-            return Page(newest[::-1], None)
+            return Page(await self._shown(tree, newest), None)
         # One message more than the limit was read: its turn starts the next page.
-        page = [message for message in newest if message.turn_number > newest[-1].turn_number]
-        return Page(page[::-1], str(newest[-1].turn_number + 1))
+        page = [message for message in newest if message.turn_number > newest[0].turn_number]
+        return Page(await self._shown(tree, page), str(newest[0].turn_number + 1))
 
-    def _with_open(self, session: Session, newest: list[Message], before: int | None) -> list[Message]:
+    def _with_open(self, session: Session, path: list[Message]) -> list[Message]:
         """Add the session's open question, unless it has been moved to the messages since the session was read."""
         stored = session.turn.get("message") if session.turn is not None else None
-        if stored is None:
-            return newest
-        question = from_bson(self.models.message, stored)
-        is_there = any(message.client_message_id == question.client_message_id for message in newest)
-        if is_there or (before is not None and question.turn_number >= before):
-            return newest
-        return sorted([question, *newest], key=lambda m: (-m.turn_number, m.role))
+        if stored is None or any(message.id == stored["_id"] for message in path):
+            return path
+        return [*path, from_bson(self.models.message, stored)]
+
+    async def _shown(self, tree: TreeReads, messages: Sequence[Message]) -> list[ShownMessage]:
+        """Add their siblings to the messages of a path."""
+        children = await tree.children(*{message.parent for message in messages}) if messages else {}
+        return [
+            ShownMessage(each, with_siblings(session_message(each), list(map(without_parts, children[each.parent]))))
+            for each in messages
+        ]
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.list_tree", attributes=_MESSAGES)
+    async def tree_page(self, session: Session, *, limit: int, after: str | None = None) -> Page[Message]:
+        """Return all messages of a session, each after its parent. `before` of the page is the cursor of the next."""
+        query: dict[str, Any] = {"session_id": session.id}
+        if after is not None:
+            branch, place = _tree_cursor(after)
+            query["$or"] = [{"branch": branch, "place": {"$gt": place}}, {"branch": {"$gt": branch}}]
+        order = [("branch", ASCENDING), ("place", ASCENDING)]
+        with translated():
+            found = await self._store.messages.find(query).sort(order).limit(limit + 1).to_list()
+        messages = from_bsons(self.models.message, found)
+        last = messages[limit - 1] if len(messages) > limit else None
+        return Page(messages[:limit], f"{last.branch}.{last.place}" if last is not None else None)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find_request", attributes=_MESSAGES)
     async def find_request(self, request_id: str) -> tuple[str, str]:
@@ -200,7 +235,7 @@ class Catalog(Erasure):
 
         Raises `TurnInProgress` while its turn runs.
         """
-        at = {"session_id": key, "client_message_id": message_id}
+        tree = TreeReads(self._store, key)
 
         async def work(transaction: AsyncClientSession) -> None:
             # A write, because a read would not conflict with a turn that begins or ends meanwhile.
@@ -209,18 +244,22 @@ class Catalog(Erasure):
                 {"$set": {"summary_basis": new_id(), "rebuilt_at": None}},
                 session=transaction,
             )
-            message = await self._store.messages.find_one(at, {"turn_number": 1, "role": 1}, session=transaction)
-            turn = (session or {}).get("turn") or {}
-            if turn.get("state") == "running" and message_id in (turn["message_id"], turn["id"]):
-                raise TurnInProgress
-            if session is None or message is None:
+            if session is None:
                 raise NotFound
-            if turn.get("state") == "running" and message["turn_number"] == turn["number"]:
+            head = head_of(self.models, session)
+            turn = head.running
+            if turn is not None and message_id in (turn.id, turn.question, turn.message_id):
                 raise TurnInProgress
-            await self._store.messages.delete_one(at, session=transaction)
+            found = await tree.find(message_id, at=head.tip)
+            if not found:
+                raise NotFound
+            message = found[-1]
+            if turn is not None and turn.question in (message["_id"], message["parent"]):
+                raise TurnInProgress
+            await self._store.messages.delete_one({"_id": message["_id"]}, session=transaction)
             mentioning = {"session_id": key, "draft": True, "end_turn_number": {"$gte": message["turn_number"]}}
             await self._store.summaries.delete_many(mentioning, session=transaction)
-            if turn.get("id") == message_id:  # it waits: its requests are withdrawn
+            if head.turn is not None and head.turn.id == message["_id"]:  # it waits: its requests are withdrawn
                 idle = {"turn": None, "due": now() if session["queue"] else None}
                 await self._store.sessions.update_one(
                     {"_id": key}, {"$set": idle, "$inc": {"version": 1}}, session=transaction
@@ -229,12 +268,12 @@ class Catalog(Erasure):
         await self._store.transaction(work)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.get_summary", attributes=_SUMMARIES)
-    async def latest_summary(self, key: str) -> Summary | None:
-        """Read the newest summary of a session."""
-        await self.get(key)
+    async def latest_summary(self, session: Session) -> Summary | None:
+        """Read the newest summary of a session's active path."""
+        at = head_of(self.models, vars(session)).tip
         with translated():
             found = await self._store.summaries.find_one(
-                {"session_id": key, "draft": False}, sort=[("end_turn_number", DESCENDING)]
+                summaries_of(session.id, at), sort=[("end_turn_number", DESCENDING)]
             )
         return from_bson(self.models.summary, found) if found else None
 
@@ -244,7 +283,7 @@ class Catalog(Erasure):
         last = session.latest_turn_number - 1
         if last < 1:
             return True
-        summary = await self.latest_summary(session.id)
+        summary = await self.latest_summary(session)
         return (
             summary is not None and summary.end_turn_number >= last and (not rebuild or session.rebuilt_at is not None)
         )
@@ -268,15 +307,6 @@ class Catalog(Erasure):
         """Record that no such job is queued any more."""
         done = ["rebuild_queued_at", "summary_queued_at"] if rebuild else ["summary_queued_at"]
         await self._store.update_session({"_id": key}, dict.fromkeys(done))
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.summarized_to", attributes=_SUMMARIES)
-    async def summarized_to(self, key: str) -> int | None:
-        """Return the last turn that a session's summary covers, or None if there is no summary."""
-        with translated():
-            found = await self._store.summaries.find_one(
-                {"session_id": key, "draft": False}, {"end_turn_number": 1}, sort=[("end_turn_number", DESCENDING)]
-            )
-        return int(found["end_turn_number"]) if found else None
 
     async def _mentioning(self, query: dict[str, Any], pattern: dict[str, Any]) -> tuple[list[str], bool]:
         """Return the sessions of a query with a message that matches, and whether there was time to read all of them.
@@ -309,6 +339,14 @@ class Catalog(Erasure):
         if found is not None and found.get("erased_at") is not None:
             raise SessionErased
         return from_bson(self.models.session, found) if found else None
+
+
+def _tree_cursor(text: str) -> tuple[int, int]:
+    try:
+        branch, place = map(int, text.split("."))
+    except ValueError as exc:
+        raise InvalidRequest("query.after: pass `after` of the previous page.") from exc
+    return branch, place
 
 
 def _text_like(pattern: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ HAS_REQUESTS: Final[dict[str, Any]] = {"requests.0": {"$exists": True}}
 WAITING: Final[dict[str, Any]] = {"status": "waiting"}
 IS_DUE: Final[dict[str, Any]] = {"$gt": datetime(1970, 1, 1, tzinfo=UTC)}
 IS_BUSY: Final[dict[str, Any]] = {"is_busy": True}
+FORKED: Final[dict[str, Any]] = {"lineage.0": {"$exists": True}}
 UNANNOUNCED: Final[dict[str, Any]] = {"announced": ""}
 ANY_TURN_NUMBER: Final[dict[str, Any]] = {"latest_turn_number": {"$gte": 0}}
 
@@ -56,7 +57,12 @@ class Session(Document):
     """Raised by every change of the live state, which is a compare-and-set of it."""
     change: str | None = None
     """The id of the last such change."""
+    leaf: dict[str, Any] | None = None
+    """The end of the active path. None before the first turn ends."""
+    branches: int = 0
+    """The newest branch."""
     latest_turn_number: int = 0
+    """The number of the last turn on the active path, for lists."""
     turn: dict[str, Any] | None = None
     """The turn that runs or waits, with the message that it answers."""
     queue: list[dict[str, Any]] = Field(default_factory=list)
@@ -96,8 +102,9 @@ class Session(Document):
 
 
 class Message(Document):
-    """One message. `client_message_id` is the id the client knows it by: its own, or the turn's for an answer.
+    """One message of the history, a tree: see `session.tree`. Its `_id` is its node.
 
+    `client_message_id` is the id the client knows it by: its own, or the turn's for an answer, which is also its node.
     `api_fields` of a team's class names the fields of its own that the API shows.
     """
 
@@ -105,7 +112,14 @@ class Message(Document):
 
     id: str = Field(default_factory=new_id)  # type: ignore[assignment]
     session_id: str
+    parent: str = ""
+    """The node of the message before it."""
+    branch: int = 0
+    lineage: list[dict[str, int]] = Field(default_factory=list)
+    """The branches that lead to it, from the root on: each with its number `b` and the last place `p` of the path."""
     turn_number: int
+    place: int = 0
+    """Orders the messages of a path: twice the turn's number, and one more for an answer."""
     role: Role
     parts: StoredParts
     status: Status = "complete"
@@ -130,8 +144,15 @@ class Message(Document):
         name = "messages"
         bson_encoders: ClassVar[dict[Any, Any]] = ENCODERS
         indexes: ClassVar = [
-            IndexModel([("session_id", ASCENDING), ("turn_number", DESCENDING), ("role", ASCENDING)], unique=True),
-            IndexModel([("session_id", ASCENDING), ("client_message_id", ASCENDING)], unique=True),
+            IndexModel([("session_id", ASCENDING), ("branch", ASCENDING), ("place", DESCENDING)], unique=True),
+            IndexModel([("session_id", ASCENDING), ("client_message_id", ASCENDING), ("branch", ASCENDING)]),
+            # For the siblings of a message.
+            IndexModel([("session_id", ASCENDING), ("parent", ASCENDING), ("created_at", ASCENDING)]),
+            # For the newest message of the branches that lead from a place.
+            IndexModel(
+                [("session_id", ASCENDING), ("lineage.b", ASCENDING), ("created_at", DESCENDING)],
+                partialFilterExpression=FORKED,
+            ),
             IndexModel(
                 [("session_id", ASCENDING), (STEERING_ID, ASCENDING)],
                 partialFilterExpression={STEERING_ID: {"$exists": True}},
@@ -147,16 +168,20 @@ class Message(Document):
         ]
 
 
-class Summary(Document):
-    """A summary of the turns `start_turn_number` to `end_turn_number` and all earlier ones.
+_OF_BRANCH: Final = [("session_id", ASCENDING), ("draft", ASCENDING), ("branch", ASCENDING)]
 
-    Both ends are unique in a session: two racing summaries can leave neither a gap nor an overlap. A draft is part of
-    a rebuild that has not been published yet.
+
+class Summary(Document):
+    """A summary of the turns `start_turn_number` to `end_turn_number` of a path, and all earlier ones.
+
+    It serves every path that contains its end: that turn's answer in `branch`. Both ends are unique in a branch: two
+    racing summaries can leave neither a gap nor an overlap. A draft is part of a rebuild that is not published yet.
     """
 
     id: str = Field(default_factory=new_id)  # type: ignore[assignment]
     session_id: str
     draft: bool = False
+    branch: int = 0
     content: str
     token_count: int
     start_turn_number: int
@@ -166,10 +191,8 @@ class Summary(Document):
     class Settings:
         name = "summaries"
         indexes: ClassVar = [
-            IndexModel([("session_id", ASCENDING), ("draft", ASCENDING), ("end_turn_number", DESCENDING)], unique=True),
-            IndexModel(
-                [("session_id", ASCENDING), ("draft", ASCENDING), ("start_turn_number", ASCENDING)], unique=True
-            ),
+            IndexModel([*_OF_BRANCH, ("end_turn_number", DESCENDING)], unique=True),
+            IndexModel([*_OF_BRANCH, ("start_turn_number", ASCENDING)], unique=True),
         ]
 
 

@@ -1,15 +1,22 @@
-"""Indexes, created once per schema, not on every cold start."""
+"""Indexes, created once per schema, not on every cold start.
+
+A note per schema names its indexes. An index that neither this release nor the one deployed before it declares is
+dropped by `make migrate`: during a deploy, and after a rollback, the release before needs its own.
+"""
 
 import hashlib
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from beanie import Document
 from beanie.odm.utils.typing import get_index_attributes
-from pymongo import IndexModel
+from pymongo import DESCENDING, IndexModel
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import OperationFailure
 
 logger = logging.getLogger(__name__)
 
@@ -21,14 +28,14 @@ SMALL_COLLECTION = 10_000
 async def ensure_indexes(
     database: AsyncDatabase[Any], documents: Sequence[type[Document]], *, wait: bool = False
 ) -> None:
-    """Create the indexes of bound documents, unless exactly these were created before.
+    """Create the indexes of bound documents. A request does not, if exactly these were created before.
 
     A request does not wait for a long build: without `wait`, the indexes of large collections are left to
     `make migrate`. Beanie itself would also create those of the base classes, and with them unused collections.
     """
     version = _schema_version(documents)
     schema = database[SCHEMA_COLLECTION]
-    if await schema.find_one({"_id": version}):
+    if await schema.find_one({"_id": version}) and not wait:
         return
     left = []
     for document in documents:
@@ -40,10 +47,35 @@ async def ensure_indexes(
         else:
             left.append(collection.name)
     if left:
-        logger.warning("indexes may be missing: run `make migrate`", extra={"collections": left})
+        logger.warning("indexes may be missing: run the command `migrate`", extra={"collections": left})
         return
-    names = [document.__name__ for document in documents]
-    await schema.update_one({"_id": version}, {"$set": {"documents": names}}, upsert=True)
+    names: dict[str, list[str]] = {}
+    for document in documents:
+        names.setdefault(document.get_collection_name(), []).extend(
+            index.document["name"] for index in _indexes(document)
+        )
+    note = {"indexes": names, "deployed_at": datetime.now(UTC)}
+    await schema.update_one({"_id": version}, {"$set": note}, upsert=True)
+    if wait:
+        await _drop_obsolete(database)
+
+
+async def _drop_obsolete(database: AsyncDatabase[Any]) -> None:
+    """Drop what only schemas before the last two have declared, and forget these schemas.
+
+    Indexes that no schema has declared are somebody else's. A release that comes back creates its own again.
+    """
+    schema = database[SCHEMA_COLLECTION]
+    notes = await schema.find().sort("deployed_at", DESCENDING).to_list()
+    needed, obsolete = (
+        {(collection, name) for note in part for collection, names in note.get("indexes", {}).items() for name in names}
+        for part in (notes[:2], notes[2:])
+    )
+    for collection, name in sorted(obsolete - needed):
+        with suppress(OperationFailure):  # it is gone already
+            await database[collection].drop_index(name)
+            logger.info("index dropped", extra={"collection": collection, "index": name})
+    await schema.delete_many({"_id": {"$in": [note["_id"] for note in notes[2:]]}})
 
 
 def _schema_version(documents: Sequence[type[Document]]) -> str:

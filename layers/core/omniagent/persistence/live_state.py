@@ -1,24 +1,29 @@
 """A session's live state in its document: `version`, `turn`, `queue`, and what is derived from them for indexes."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from omniagent.messages import DataPart, TextPart
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message
-from omniagent.persistence.store import from_bson, session_message, to_bson
-from omniagent.persistence.stored_values import now
+from omniagent.persistence.store import from_bson, lineage_of, session_message, stored_lineage, to_bson
+from omniagent.persistence.stored_values import OpaqueDict, decode_part, encode_dict, encode_part, now
 from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead
+from omniagent.session.query import UserPart
+from omniagent.session.tree import ROOT, Place
 
-_TURN = [field.name for field in fields(LiveTurn) if field.name not in ("message", "joined")]
-_QUEUED = [field.name for field in fields(QueuedMessage)]
+_TURN = [field.name for field in fields(LiveTurn) if field.name not in ("message", "joined", "lineage")]
+_QUEUED = [field.name for field in fields(QueuedMessage) if field.name not in ("parts", "metadata")]
 
 
 def head_of(models: DocumentModels, found: Mapping[str, Any]) -> SessionHead:
     """Read the live state of a session's document."""
     return SessionHead(
         version=found["version"],
-        latest_turn_number=found["latest_turn_number"],
+        leaf=_place_of(found["leaf"]) if found.get("leaf") else ROOT,
+        branches=found.get("branches", 0),
         turn=_turn_of(models, found["turn"]) if found.get("turn") else None,
         queue=_queue_of(found.get("queue") or ()),
         name=found.get("name"),
@@ -37,13 +42,34 @@ def _turn_of(models: DocumentModels | None, turn: Mapping[str, Any]) -> LiveTurn
     message = turn.get("message") if models is not None else None
     return LiveTurn(
         **{name: turn[name] for name in _TURN},
+        lineage=lineage_of(turn["lineage"]),
         message=session_message(from_bson(models.message, message)) if models is not None and message else None,
         joined=_queue_of(turn["joined"]),
     )
 
 
+def _place(place: Place) -> dict[str, Any]:
+    return {"node": place.node, "place": place.order, "branch": place.branch, "lineage": stored_lineage(place.lineage)}
+
+
+def _place_of(stored: Mapping[str, Any]) -> Place:
+    return Place(stored["node"], stored["place"], stored["branch"], lineage_of(stored["lineage"]))
+
+
 def _queue_of(stored: Any) -> tuple[QueuedMessage, ...]:
-    return tuple(QueuedMessage(**{name: each[name] for name in _QUEUED}) for each in stored)
+    return tuple(
+        QueuedMessage(
+            **{name: each[name] for name in _QUEUED},
+            parts=[_part_of(part) for part in each["parts"]],
+            metadata=json.loads(each["metadata"]),
+        )
+        for each in stored
+    )
+
+
+def _part_of(stored: Mapping[str, Any]) -> UserPart:
+    kind: type[UserPart] = TextPart if stored["type"] == "text" else DataPart
+    return kind.model_validate(decode_part(stored))
 
 
 def fields_of(change: Change, message: Message | None) -> dict[str, Any]:
@@ -51,6 +77,8 @@ def fields_of(change: Change, message: Message | None) -> dict[str, Any]:
     before, after = change.before, change.after
     stored: dict[str, Any] = {
         "version": after.version,
+        "leaf": _place(after.leaf),
+        "branches": after.branches,
         "latest_turn_number": after.latest_turn_number,
         "queue": _queue(after.queue),
         "is_busy": after.running is not None or bool(after.queue),
@@ -63,7 +91,8 @@ def fields_of(change: Change, message: Message | None) -> dict[str, Any]:
         stored["erased_at"] = now()
     if after.turn is None:
         return stored | {"turn": None}
-    turn = {name: getattr(after.turn, name) for name in _TURN} | {"joined": _queue(after.turn.joined)}
+    turn = {name: getattr(after.turn, name) for name in _TURN}
+    turn |= {"joined": _queue(after.turn.joined), "lineage": stored_lineage(after.turn.lineage)}
     if before.turn is None or before.turn.id != after.turn.id:
         return stored | {"turn": turn | {"message": to_bson(message) if message is not None else None}}
     # The message is left as it is stored: it may have fields of a team's own.
@@ -72,7 +101,14 @@ def fields_of(change: Change, message: Message | None) -> dict[str, Any]:
 
 
 def _queue(messages: tuple[QueuedMessage, ...]) -> list[dict[str, Any]]:
-    return [{name: getattr(message, name) for name in _QUEUED} for message in messages]
+    return [
+        {
+            **{name: getattr(message, name) for name in _QUEUED},
+            "parts": [encode_part(part) for part in message.parts],
+            "metadata": encode_dict(OpaqueDict(message.metadata)),
+        }
+        for message in messages
+    ]
 
 
 def without_open_question(change: Change) -> Change:

@@ -178,11 +178,9 @@ class SessionWrites:
         transaction: AsyncClientSession,
     ) -> None:
         key, messages = self._session.key, self._store.messages
-        if change.deleted is not None:
-            await messages.delete_one({"session_id": key, "client_message_id": change.deleted}, session=transaction)
         for answer in change.changed:
             document = to_bson(message_document(self._store.models, key, answer))
-            at = {"session_id": key, "client_message_id": answer.id}
+            at = {"_id": answer.node, "session_id": key}
             changes = {name: document[name] for name in _CHANGED} | self._owed_event(change)
             if not (await messages.update_one(at, {"$set": changes}, session=transaction)).matched_count:
                 raise StorageConflict(f"answer {answer.id} does not wait any more")

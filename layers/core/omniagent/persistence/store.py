@@ -41,6 +41,7 @@ from omniagent.session.ids import public_session_id, user_id_of
 from omniagent.session.live import SessionMessage
 from omniagent.session.manager import OpenTurns, SessionManager
 from omniagent.session.summary_store import RollingSummary
+from omniagent.session.tree import Segment
 from omniagent.team_code import team_code
 from omniagent.validation import problems_of
 
@@ -110,12 +111,14 @@ class MongoDB:
 
 
 INDEX_BUILD_SECONDS = 7 * 24 * 3600
-POOL_ON_LAMBDA, POOL_ELSEWHERE = 2, 100
-"""A Lambda process serves one request at a time, and thousands of them share a cluster's few connections."""
+POOL_ON_LAMBDA, POOL_OF_MANAGED_INSTANCES, POOL_ELSEWHERE = 2, 8, 100
+"""A Lambda process serves one request at a time, except on Managed Instances. Thousands of processes share a cluster's
+few connections."""
 
 
 def _make_client(uri: str, milliseconds: int, pool_size: int) -> AsyncMongoClient[dict[str, Any]]:
-    usual = POOL_ON_LAMBDA if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else POOL_ELSEWHERE
+    on_lambda = POOL_OF_MANAGED_INSTANCES if "AWS_LAMBDA_MAX_CONCURRENCY" in os.environ else POOL_ON_LAMBDA
+    usual = on_lambda if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else POOL_ELSEWHERE
     pool: dict[str, Any] = {} if "maxpoolsize=" in uri.lower() else {"maxPoolSize": pool_size or usual}
     try:
         return AsyncMongoClient(
@@ -321,14 +324,31 @@ def session_message(message: Message) -> SessionMessage:
         trace=message.trace,
         feedback=message.feedback,
         run=message.run,
+        node=message.id,
+        parent=message.parent,
+        branch=message.branch,
+        lineage=lineage_of(message.lineage),
     )
+
+
+def lineage_of(stored: Sequence[Mapping[str, int]]) -> tuple[Segment, ...]:
+    return tuple((segment["b"], segment["p"]) for segment in stored)
+
+
+def stored_lineage(lineage: Sequence[Segment]) -> list[dict[str, int]]:
+    return [{"b": branch, "p": place} for branch, place in lineage]
 
 
 def message_document(models: DocumentModels, key: str, message: SessionMessage) -> Message:
     """Build the document of a message. Tool calls without a result are closed, unless the turn waits for them."""
     return models.message(
+        id=message.node,
         session_id=key,
+        parent=message.parent,
+        branch=message.branch,
+        lineage=stored_lineage(message.lineage),
         turn_number=message.turn_number,
+        place=message.place.order,
         role=message.role,
         parts=close_open_calls(message.parts, waiting=message.status == "waiting"),
         status=message.status,
@@ -349,4 +369,5 @@ def rolling_summary(summary: Summary) -> RollingSummary:
         token_count=summary.token_count,
         start_turn_number=summary.start_turn_number,
         end_turn_number=summary.end_turn_number,
+        branch=summary.branch,
     )

@@ -40,7 +40,15 @@ def ui_message(
 
 def _user_parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
     """Yield the parts of a user's message. They were never streamed, so they have no state."""
-    return ({"type": "text", "text": part.text} for part in parts if isinstance(part, TextPart))
+    for part in parts:
+        if isinstance(part, TextPart):
+            yield {"type": "text", "text": part.text}
+        elif isinstance(part, DataPart):
+            yield _data_part(part)
+
+
+def _data_part(part: DataPart) -> dict[str, Any]:
+    return {"type": f"data-{part.name}", "data": part.data} | ({"id": part.id} if part.id else {})
 
 
 def _answer_parts(parts: Sequence[Part], sdk: int) -> Iterator[dict[str, Any]]:
@@ -71,7 +79,7 @@ def _answer_parts(parts: Sequence[Part], sdk: int) -> Iterator[dict[str, Any]]:
             case SourcePart():
                 yield sse.to_wire(source_event(part))
             case DataPart():
-                yield {"type": f"data-{part.name}", "data": part.data} | ({"id": part.id} if part.id else {})
+                yield _data_part(part)
     yield from requests
 
 

@@ -20,9 +20,13 @@ def first_version() -> int:
     return uuid.uuid4().int >> 80
 
 
+def is_id(value: str) -> bool:
+    return _ID.fullmatch(value) is not None
+
+
 def check_id(value: str, what: str) -> str:
     """Return the id. Raises `InvalidRequest` if it is not a plain token."""
-    if not isinstance(value, str) or not _ID.fullmatch(value):
+    if not isinstance(value, str) or not is_id(value):
         raise InvalidRequest(f"{what} must be 1 to 128 of the characters A-Z a-z 0-9 _ . ~ - and begin with no dot")
     return value
 

@@ -4,7 +4,7 @@ It fulfils the whole contract of `SessionManager` and rejects what MongoDB would
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,9 +13,10 @@ from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, Sessi
 from omniagent.messages import Feedback, close_open_calls
 from omniagent.session.addresses import SessionAddress, SessionInfo
 from omniagent.session.ids import public_session_id, session_key
-from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage, SessionState, turns_of
+from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER, OpenTurns, SessionManager
 from omniagent.session.summary_store import RollingSummary
+from omniagent.session.tree import Place
 from omniagent.settings import Settings
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -30,30 +31,17 @@ class _Session:
     last_change: str = ""
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     messages: list[SessionMessage] = field(default_factory=list)
-    """In order: each turn's question, then its answer."""
+    """In the order of their creation."""
     summaries: list[RollingSummary] = field(default_factory=list)
     drafts: list[RollingSummary] = field(default_factory=list)
-
-    def message(self, turn_number: int, role: str) -> SessionMessage | None:
-        return next((m for m in self.with_open() if (m.turn_number, m.role) == (turn_number, role)), None)
-
-    def with_open(self) -> list[SessionMessage]:
-        """Return the messages with the one that is being answered."""
-        turn = self.head.turn
-        return [*self.messages, turn.message] if turn is not None and turn.message is not None else self.messages
-
-    def holding(self, message_id: str | None) -> SessionMessage | None:
-        """Return the message with this id, or the answer that it joined."""
-        return next((m for m in self.messages if message_id == m.id or message_id in m.steering_ids), None)
 
     def of_kind(self, draft: bool) -> list[RollingSummary]:
         return self.drafts if draft else self.summaries
 
     def apply(self, change: Change) -> None:
         self.head, self.due, self.last_change = change.after, change.due, change.id
-        self.messages = [message for message in self.messages if message.id != change.deleted]
         for answer in change.changed:
-            at = next(index for index, message in enumerate(self.messages) if message.id == answer.id)
+            at = next(index for index, message in enumerate(self.messages) if message.node == answer.node)
             self.messages[at] = replace(deepcopy(answer), feedback=self.messages[at].feedback)
         self.messages += [replace(deepcopy(message), feedback=None) for message in change.inserted]
 
@@ -157,28 +145,31 @@ class InMemorySessionManager(SessionManager):
         session = self.store.sessions.get(self.key) if erased else self._find()
         return session.head if session else None
 
-    async def load(self, message_id: str | None = None) -> SessionState:
-        session = self._find()
-        if session is None:
-            return SessionState()
-        turns = self.settings.context_max_turns + 1
-        latest = session.head.latest_turn_number
-        return SessionState(
-            head=session.head,
-            summary=_newest(session.summaries),
-            turns=turns_of(deepcopy(session.with_open()[-2 * turns :])),
-            earlier=deepcopy(session.holding(message_id)) if message_id is not None else None,
-            question=deepcopy(session.message(latest, "user")),
-            answer=deepcopy(session.message(latest, "assistant")),
-        )
+    async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]:
+        places, found = at, list[SessionMessage]()
+        while places.order > 1:
+            found += [each for each in self._messages() if places.leads_from(each.place) and each not in found]
+            oldest = min(found, key=_order, default=None)
+            if oldest is None or places.segments[0][0] == 0:
+                break
+            places = oldest.place.before(oldest.parent)
+        found = sorted((each for each in found if each.turn_number >= first), key=_order)
+        return deepcopy(found[-limit:] if limit is not None else found)
 
-    async def find(self, message_id: str) -> SessionMessage | None:
-        session = self._find()
-        return deepcopy(session.holding(message_id)) if session else None
+    async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]:
+        return [deepcopy(each) for each in self._messages() if each.node in ids or _is_called(each, ids, at)]
 
-    async def messages(self, first: int, last: int) -> Sequence[SessionMessage]:
-        session = self._find() or _Session(self.user)
-        return deepcopy([message for message in session.with_open() if first <= message.turn_number <= last])
+    async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
+        found: dict[str, list[SessionMessage]] = {}
+        for message in self._messages():
+            if message.parent in parents:
+                found.setdefault(message.parent, []).append(replace(message, parts=()))
+        return found
+
+    async def end_of(self, place: Place) -> Place:
+        below = [each.place for each in self._messages() if each.place.leads_from(place)]
+        newest = below[-1] if below else place
+        return max((each for each in below if each.branch == newest.branch), key=lambda each: each.order, default=place)
 
     async def write(self, change: Change) -> bool:
         session = self.store.sessions.get(self.key)
@@ -211,43 +202,35 @@ class InMemorySessionManager(SessionManager):
 
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
         session = self._find()
-        message = next((m for m in session.with_open() if m.id == message_id), None) if session else None
+        live = session.head.live_messages if session else ()
+        message = next((m for m in (*self._messages(), *live) if message_id in (m.id, getattr(m, "node", ""))), None)
         if session is None or message is None:
             raise NotFound
-        if message.role != "assistant":
+        if not isinstance(message, SessionMessage) or message.role != "assistant":
             raise InvalidRequest(NOT_AN_ANSWER)
         rated = replace(message, feedback=feedback)
         session.messages[session.messages.index(message)] = rated
         return deepcopy(rated)
 
-    async def latest_summary(self, *, draft: bool = False) -> RollingSummary | None:
+    async def latest_summary(self, at: Place, *, draft: bool = False) -> RollingSummary | None:
         session = self._find()
-        return _newest(session.of_kind(draft)) if session else None
+        on_path = [each for each in session.of_kind(draft) if at.leads_from(each.end)] if session else []
+        return max(on_path, key=lambda each: each.end_turn_number, default=None)
 
-    async def add_summary(self, summary: RollingSummary, *, draft: bool = False) -> bool:
-        session = self._find()
-        if session is None:
+    async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:
+        session, newest = self._find(), await self.latest_summary(at, draft=draft)
+        is_next = summary.start_turn_number == (newest.end_turn_number if newest else 0) + 1
+        if session is None or not is_next or summary.end_turn_number < summary.start_turn_number:
             return False
-        if not summary.start_turn_number <= summary.end_turn_number < session.head.latest_turn_number:
-            return False
-        summaries = session.of_kind(draft)
-        newest = _newest(summaries)
-        if summary.start_turn_number != (newest.end_turn_number if newest else 0) + 1:
-            return False
-        summaries.append(summary)
+        session.of_kind(draft).append(summary)
         return True
 
-    async def publish_draft(self) -> bool:
+    async def publish_drafts(self, at: Place | None) -> bool:
         session = self._find()
-        newest = _newest(session.drafts) if session else None
-        if session is None or newest is None:
-            return False
-        session.summaries, session.drafts = [replace(newest, start_turn_number=1)], []
-        return True
-
-    async def drop_summaries(self) -> None:
-        if session := self._find():
-            session.summaries, session.drafts = [], []
+        newest = await self.latest_summary(at, draft=True) if at is not None else None
+        if session is not None and (newest is not None or at is None):
+            session.summaries, session.drafts = [replace(newest, start_turn_number=1)] if newest else [], []
+        return newest is not None
 
     async def rename(self, name: str, *, was: str | None) -> bool:
         session = self._find()
@@ -272,6 +255,10 @@ class InMemorySessionManager(SessionManager):
             self.user, session_id, store=self.store, settings=self.settings, category=self.category
         )
 
+    def _messages(self) -> list[SessionMessage]:
+        session = self._find()
+        return session.messages if session is not None else []
+
     def _find(self) -> _Session | None:
         session = self.store.sessions.get(self.key)
         return None if session is None or session.head.is_erased else session
@@ -289,5 +276,12 @@ def _checked(answer: SessionMessage) -> SessionMessage:
     return replace(answer, parts=parts)
 
 
-def _newest(summaries: Sequence[RollingSummary]) -> RollingSummary | None:
-    return summaries[-1] if summaries else None
+def _order(message: SessionMessage) -> int:
+    return message.place.order
+
+
+def _is_called(message: SessionMessage, ids: Sequence[str], at: Place | None) -> bool:
+    """Whether clients call a message so, or one that joined it, on the path to a place."""
+    if at is None or not at.leads_from(message.place):
+        return False
+    return message.id in ids or not set(message.steering_ids).isdisjoint(ids)

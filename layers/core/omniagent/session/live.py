@@ -11,12 +11,16 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, Literal
 
-from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, ToolPart, Usage, has_content, steering_of
+from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, ToolPart, Usage, steering_of
 from omniagent.session.ids import new_id
+from omniagent.session.query import Query, UserPart
 from omniagent.session.summary_store import RollingSummary
+from omniagent.session.tree import ROOT, Place, Segment, Spot
 from omniagent.session.window import PastTurn, estimate_answer, estimate_parts
 from omniagent.settings import Busy
 
+MAX_TURNS = 1_000_000
+"""Maximum number of turns on a path."""
 NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 
 
@@ -24,7 +28,8 @@ NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 class SessionMessage:
     """One message of a session: the user's, or the answer of a turn.
 
-    `id` is the id that clients use: chosen by the client for a user's message, the turn's for an answer.
+    `id` is the id that clients use: chosen by the client for a user's message, the turn's for an answer. It is unique
+    on a path. `node` is unique in the session, and the same as `id` for an answer.
     """
 
     id: str
@@ -39,6 +44,23 @@ class SessionMessage:
     feedback: Feedback | None = None
     run: str = field(default="", compare=False)
     """The process that wrote the answer."""
+    node: str = ""
+    """By default the same as `id`."""
+    parent: str = ""
+    """The node of the message before it. Empty for the first."""
+    branch: int = 0
+    lineage: tuple[Segment, ...] = ()
+    siblings: tuple[str, ...] = field(default=(), compare=False)
+    """The nodes of all messages with the same parent, if there are others. Set where messages are read to be shown."""
+
+    def __post_init__(self) -> None:
+        if not self.node:
+            object.__setattr__(self, "node", self.id)
+
+    @property
+    def place(self) -> Place:
+        order = 2 * self.turn_number + (self.role == "assistant")
+        return Place(self.node, order, self.branch, self.lineage)
 
     @property
     def text(self) -> str:
@@ -58,26 +80,35 @@ class SessionMessage:
 
     @property
     def ui_metadata(self) -> dict[str, Any]:
-        """The metadata of the message as clients see it, with the user's feedback."""
-        if self.feedback is None:
-            return dict(self.metadata)
-        feedback = self.feedback.model_dump(include={"rating", "text"}, exclude_none=True)
-        return {**self.metadata, "feedback": feedback}
-
-    def replaces(self, previous: "SessionMessage | None") -> bool:
-        """Whether this answer replaces its turn's previous one: only if it has content or newly joined messages."""
-        if previous is None or has_content(self.parts):
-            return True
-        return any(message_id not in previous.steering_ids for message_id in self.steering_ids)
+        """The metadata of the message as clients see it, with its place in the tree and the user's feedback."""
+        metadata: dict[str, Any] = {**self.metadata, "nodeId": self.node}
+        if self.parent:
+            metadata["parentId"] = self.parent
+        if self.node in self.siblings:
+            index = self.siblings.index(self.node)
+            metadata["siblings"] = {"index": index + 1, "count": len(self.siblings)}
+            around = {"previous": self.siblings[index - 1 : index], "next": self.siblings[index + 1 : index + 2]}
+            metadata["siblings"] |= {name: nodes[0] for name, nodes in around.items() if nodes}
+        if self.feedback is not None:
+            metadata["feedback"] = self.feedback.model_dump(include={"rating", "text"}, exclude_none=True)
+        return metadata
 
     @property
     def steering_ids(self) -> list[str]:
         """The ids of the user's messages that joined this answer."""
         return [part.message_id for part in steering_of(self.parts)]
 
-    def was_sent_as(self, message_id: str) -> bool:
-        """Whether a user's message with this id is this one or has joined it. Otherwise the id is an answer's own."""
-        return self.role == "user" or message_id in self.steering_ids
+    def holds(self, message_id: str) -> bool:
+        """Whether a user's message with this id is this one, or has joined it."""
+        return message_id in ((self.id, self.node) if self.role == "user" else self.steering_ids)
+
+    def is_same(self, query: Query) -> bool:
+        """Whether a message with this one's id has the same parts. A regeneration need not repeat them."""
+        if query.regenerate and not query.text.strip():
+            return True
+        if self.role == "user":
+            return list(self.parts) == list(query.content)
+        return query.text in [part.text for part in steering_of(self.parts) if part.message_id == query.message_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +120,25 @@ class QueuedMessage:
     busy: Busy = "queue"
     is_stopped: bool = False
     """It was stopped. When its turn comes, it is stored with an empty answer."""
+    parent: str | None = None
+    """See `Query.parent`."""
+    parts: Sequence[UserPart] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, query: Query) -> "QueuedMessage":
+        return cls(
+            query.message_id, query.text, query.busy or "queue", False, query.parent, query.parts, query.metadata
+        )
+
+    @property
+    def query(self) -> Query:
+        """The message as its request brought it."""
+        return Query(self.text, self.id, busy=self.busy, parent=self.parent, parts=self.parts, metadata=self.metadata)
+
+    def is_same(self, query: Query) -> bool:
+        """See `SessionMessage.is_same`."""
+        return self.text == query.text or (query.regenerate and not query.text.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +166,43 @@ class LiveTurn:
     until: datetime | None = None
     """When the first request of a waiting turn expires."""
     replaces: str | None = None
-    """The id of the answer that it replaces, when a message is answered again."""
+    """The answer that it is an alternative to, when a message is answered again."""
+    question: str = ""
+    """The node of the message that it answers. By default the same as `message_id`."""
+    branch: int = 0
+    lineage: tuple[Segment, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.question:
+            object.__setattr__(self, "question", self.message_id)
+
+    @property
+    def place(self) -> Place:
+        """The place of its answer."""
+        return Place(self.id, 2 * self.number + 1, self.branch, self.lineage)
+
+    def answer(
+        self, parts: Sequence[Part], status: Status, metadata: Mapping[str, Any], **values: Any
+    ) -> SessionMessage:
+        """Return its answer as it is stored."""
+        return SessionMessage(
+            self.id,
+            "assistant",
+            self.number,
+            parts,
+            status,
+            metadata=metadata,
+            run=self.run,
+            parent=self.question,
+            branch=self.branch,
+            lineage=self.lineage,
+            **values,
+        )
+
+    @property
+    def asked_at(self) -> Place:
+        """The place of the message that it answers."""
+        return self.place.before(self.question)
 
     @property
     def is_continued(self) -> bool:
@@ -143,7 +229,10 @@ class SessionHead:
 
     version: int = 0
     """0: the session does not exist yet."""
-    latest_turn_number: int = 0
+    leaf: Place = ROOT
+    """The end of the active path. Nothing follows it in its branch."""
+    branches: int = 0
+    """The newest branch."""
     turn: LiveTurn | None = None
     queue: tuple[QueuedMessage, ...] = ()
     name: str | None = None
@@ -163,9 +252,21 @@ class SessionHead:
         """The turn, if it waits for a human or a client."""
         return self.turn if self.turn is not None and self.turn.state == "waiting" else None
 
-    def is_answering(self, message: SessionMessage) -> bool:
-        """Whether the running turn is this message's."""
-        return self.running is not None and message.turn_number == self.running.number
+    @property
+    def tip(self) -> Place:
+        """The end of the path that is shown: the message that is being answered, else the leaf."""
+        return self.leaf if self.running is None else self.running.asked_at
+
+    @property
+    def latest_turn_number(self) -> int:
+        return self.tip.turn_number
+
+    @property
+    def live_messages(self) -> "Sequence[SessionMessage | QueuedMessage]":
+        """The messages that are not in the history yet."""
+        turn = self.turn
+        asked = (turn.message,) if turn is not None and turn.message is not None else ()
+        return (*asked, *(turn.joined if turn is not None else ()), *self.queue)
 
     def ended_within(self, seconds: float) -> bool:
         """Whether the last turn ended less than `seconds` ago and none has begun since."""
@@ -183,8 +284,6 @@ class Change:
     inserted: tuple[SessionMessage, ...] = ()
     changed: tuple[SessionMessage, ...] = ()
     """Answers that waited, as they are now."""
-    deleted: str | None = None
-    """The id of the answer that an inserted one replaces."""
     due: datetime | None = None
     """When the sweep looks at the session. None: there is nothing to do."""
     id: str = field(default_factory=new_id)
@@ -200,15 +299,26 @@ class SessionState:
     """What a turn starts from. Its size is bounded by the window, whatever the length of the history."""
 
     head: SessionHead = SessionHead()
+    after: Place = ROOT
+    """Where the turn goes on: after this message."""
+    is_end: bool = True
+    """Whether nothing follows it in its branch."""
     summary: RollingSummary | None = None
     turns: Sequence[PastTurn] = ()
-    """The newest turns in order, one more than the model is shown: the last one may be answered again."""
+    """The newest turns of its path in order, one more than the model is shown: the last one may be answered again."""
     earlier: SessionMessage | None = None
-    """The message of the history with the new message's id, or the answer that it joined."""
+    """The message of the history that the request names, or the answer that it joined."""
     question: SessionMessage | None = None
-    """The user's message of the latest turn."""
+    """The user's message of that turn, else of the latest."""
     answer: SessionMessage | None = None
-    """The answer of the latest turn."""
+    """The answer of that turn, else of the latest: on the active path if there is one."""
+    waiting: SessionMessage | None = None
+    """The answer of the waiting turn."""
+
+    @property
+    def spot(self) -> Spot:
+        """Where the next message goes."""
+        return Spot.after(self.after, fork=None if self.is_end else self.head.branches + 1)
 
     @property
     def summarized_to(self) -> int:
@@ -218,13 +328,29 @@ class SessionState:
         """Return the state in which the model sees this version of an answer."""
         message = ChatMessage(role="assistant", parts=list(answer.parts))
         turns = [
-            replace(turn, messages=(*turn.messages[:-1], message)) if turn.number == answer.turn_number else turn
+            replace(turn, messages=(*turn.messages[:-1], message))
+            if turn.number == answer.turn_number and self.after.leads_from(answer.place)
+            else turn
             for turn in self.turns
         ]
         return replace(self, turns=turns)
 
     def before(self, turn_number: int) -> Sequence[PastTurn]:
         return [turn for turn in self.turns if turn.number < turn_number]
+
+
+def with_siblings(message: SessionMessage, children: Sequence[SessionMessage]) -> SessionMessage:
+    """Return a message that names all children of its parent, if there are others."""
+    nodes = [child.node for child in children]
+    nodes += [message.node] if message.node not in nodes else []  # it is being answered
+    return replace(message, siblings=tuple(nodes) if len(nodes) > 1 else ())
+
+
+def never_arrived(head: SessionHead, query: Query, target: SessionMessage | None) -> bool:
+    """Whether the message to answer again is new here: it is answered for the first time."""
+    is_whole = bool(query.message_id and query.text.strip())
+    is_live = any(message.id == query.message_id for message in head.live_messages)
+    return query.regenerate and is_whole and target is None and not is_live
 
 
 def turns_of(messages: Sequence[SessionMessage]) -> list[PastTurn]:

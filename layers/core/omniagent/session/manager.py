@@ -2,16 +2,17 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from omniagent.errors import ConfigurationError
 from omniagent.messages import Feedback
 from omniagent.session.ids import check_id, new_id, session_key, user_id_of
-from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage, SessionState, turns_of
-from omniagent.session.summary_store import TURNS_PER_READ, SummaryStore
-from omniagent.session.window import PastTurn
+from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage, SessionState
+from omniagent.session.query import Query
+from omniagent.session.summary_store import SummaryStore
+from omniagent.session.tree import Place
 from omniagent.settings import Settings
 
 if TYPE_CHECKING:
@@ -101,25 +102,37 @@ class SessionManager(SummaryStore):
     async def head(self, *, erased: bool = False) -> SessionHead | None:
         """Read the session itself: one document. None if it does not exist; `erased`: also if it is being deleted."""
 
-    @abstractmethod
-    async def load(self, message_id: str | None = None) -> SessionState:
-        """Read what a turn starts from, and the stored message with this id.
+    async def load(self, query: Query | None = None) -> SessionState:
+        """Read what a turn starts from that answers this message, or goes on after the latest."""
+        from omniagent.session.loading import load  # it reads through the methods of this class
 
-        The history that is returned is at least as new as the head: a message is not missed while it moves.
+        return await load(self, query)
+
+    @abstractmethod
+    async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]:
+        """Read the messages on the path to a place, in order: from the turn `first` on, and only the newest `limit`.
+
+        Read after the head, a message that was in the head is not missed while it moves to the history.
         """
 
     @abstractmethod
-    async def find(self, message_id: str) -> SessionMessage | None:
-        """Read the message of the history with this id, or the answer that it joined."""
+    async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]:
+        """Read messages of the history: the nodes with these ids and, on the path to a place, those that clients call
+        so, or the answers that they joined.
+        """
 
     @abstractmethod
-    async def messages(self, first: int, last: int) -> Sequence[SessionMessage]:
-        """Read the messages of the turns `first` to `last` in order, with the question that is being answered."""
+    async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
+        """Read the messages after each of these nodes, in the order of their creation, without their parts."""
 
-    async def answer(self, turn_number: int) -> SessionMessage | None:
-        """Read the stored answer of a turn."""
-        messages = await self.messages(turn_number, turn_number)
-        return next((message for message in messages if message.role == "assistant"), None)
+    @abstractmethod
+    async def end_of(self, place: Place) -> Place:
+        """Read the end of the newest branch that leads from a place, or of its own."""
+
+    async def node(self, node: str) -> SessionMessage | None:
+        """Read one message of the history by its node: an answer by its id."""
+        found = await self.find(node)
+        return found[0] if found else None
 
     @abstractmethod
     async def write(self, change: Change) -> bool:
@@ -138,8 +151,7 @@ class SessionManager(SummaryStore):
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
         """Store the user's feedback in an answer; None removes it. Returns the answer.
 
-        An answer that replaces this one starts without feedback. Raises `NotFound`, and `InvalidRequest` for a message
-        that is not an answer.
+        Raises `NotFound`, and `InvalidRequest` for a message that is not an answer.
         """
 
     @abstractmethod
@@ -156,8 +168,3 @@ class SessionManager(SummaryStore):
     @abstractmethod
     def sibling(self, key: str) -> "SessionManager":
         """Return another session of the same user."""
-
-    async def past_turns(self, first: int, last: int) -> AsyncIterator[Sequence[PastTurn]]:
-        for start in range(first, last + 1, TURNS_PER_READ):
-            if messages := await self.messages(start, min(start + TURNS_PER_READ - 1, last)):
-                yield turns_of(messages)

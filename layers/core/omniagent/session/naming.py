@@ -48,7 +48,8 @@ async def name_session(
 
 def _request(summary: str | None, messages: list[ChatMessage], overrides: Overrides) -> ModelRequest:
     conversation = prompts.name_input(summary, messages)
-    return ModelRequest(instructions=prompts.NAME_CHAT, messages=[ChatMessage.user(conversation)], overrides=overrides)
+    instructions = overrides.instructions or prompts.NAME_CHAT
+    return ModelRequest(instructions=instructions, messages=[ChatMessage.user(conversation)], overrides=overrides)
 
 
 def _in_short(message: ChatMessage) -> ChatMessage:

@@ -12,9 +12,14 @@ from omniagent.budget.meter import Meter
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import ChatMessage, TextPart, Usage
 from omniagent.session import window
+from omniagent.session.live import SessionMessage, turns_of
 from omniagent.session.manager import SessionManager
 from omniagent.session.summary_store import RollingSummary
+from omniagent.session.tree import Place
 from omniagent.session.window import PastTurn
+
+TURNS_PER_READ = 50
+"""How many turns are read and folded at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,26 @@ class Summarized:
     written: int
     end_turn_number: int
     is_done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrompt:
+    """The prompt of an answer up to its question. A summary that begins with it reads most of it from the cache."""
+
+    provider: LLMProvider
+    request: ModelRequest
+    first_turn: int
+    """The earliest turn that it shows. What is before is in its summary."""
+
+    def is_cheaper(self, turns: Sequence[PastTurn]) -> bool:
+        """Whether it has all of these turns, and costs less to read than they alone."""
+        price = self.provider.cached_price(self.request.overrides) * window.estimate_request(self.request)
+        return self.first_turn <= turns[0].number and price < sum(turn.tokens for turn in turns)
+
+    @property
+    def summary_request(self) -> ModelRequest:
+        asked = ChatMessage.user(prompts.SUMMARIZE_ABOVE)
+        return replace(self.request, messages=[*self.request.messages, asked])
 
 
 NoteCost = Callable[[Purpose, Usage], None]
@@ -55,46 +80,72 @@ class SummaryPipeline:
         self._provider = provider
         self._overrides = overrides
         # Of each call's input, the previous summary gets one half and the new turns the other.
-        self._max_tokens = session.settings.context_max_tokens // 2
+        size = provider.context_window(overrides)
+        self._max_tokens = window.token_limit(session.settings.context_max_tokens, size) // 2
 
-    async def update(self, *, time_left: Callable[[], float] = _forever, most: int | None = None) -> Summarized:
-        """Summarize the turns since the latest summary, in at most `most` pieces."""
-        return await self._extend(draft=False, time_left=time_left, most=most)
+    async def update(
+        self,
+        *,
+        at: Place | None = None,
+        time_left: Callable[[], float] = _forever,
+        most: int | None = None,
+        prompt: SharedPrompt | None = None,
+    ) -> Summarized:
+        """Summarize the turns since the latest summary on the path to a place, in at most `most` pieces.
+
+        With `prompt` if that is cheaper.
+        """
+        return await self._extend(at, draft=False, time_left=time_left, most=most, prompt=prompt)
 
     async def rebuild(self, *, time_left: Callable[[], float] = _forever) -> Summarized:
         """Summarize every turn again and replace all summaries with the result.
 
         The pieces are drafts until the last one is generated. An interrupted rebuild continues from its newest draft.
         """
-        summarized = await self._extend(draft=True, time_left=time_left, most=None)
-        if summarized.is_done and summarized.end_turn_number:
-            # If the draft is gone, a message of it was deleted meanwhile: the next run starts again.
-            return replace(summarized, is_done=await self._session.publish_draft())
-        if summarized.is_done:
-            await self._session.drop_summaries()
-        return summarized
-
-    async def _extend(self, *, draft: bool, time_left: Callable[[], float], most: int | None) -> Summarized:
         head = await self._session.head()
         if head is None:
             raise NotFound
-        previous = await self._session.latest_summary(draft=draft)
+        at = head.tip
+        summarized = await self._extend(at, draft=True, time_left=time_left, most=None)
+        if not summarized.is_done:
+            return summarized
+        # If the draft is gone, a message of it was deleted meanwhile: the next run starts again.
+        is_published = await self._session.publish_drafts(at if summarized.end_turn_number else None)
+        return replace(summarized, is_done=is_published or not summarized.end_turn_number)
+
+    async def _extend(
+        self,
+        at: Place | None,
+        *,
+        draft: bool,
+        time_left: Callable[[], float],
+        most: int | None,
+        prompt: SharedPrompt | None = None,
+    ) -> Summarized:
+        head = await self._session.head()
+        if head is None:
+            raise NotFound
+        at = head.tip if at is None else at
+        previous = await self._session.latest_summary(at, draft=draft)
         end, written = previous.end_turn_number if previous else 0, 0
-        last = head.latest_turn_number - 1
-        async for turns in self._session.past_turns(end + 1, last):
+        last = at.turn_number - 1
+        while messages := await self._turns_after(at, end, last):
+            turns = turns_of(messages)
             left = time_left()
             if left <= 0:
                 return Summarized(written, end, False)
             try:
                 async with asyncio.timeout(None if left == math.inf else left) as limit:
-                    summary = replace(await self._fold(previous, turns), basis=head.summary_basis)
+                    shared = prompt if prompt and turns[-1].number == last and prompt.is_cheaper(turns) else None
+                    summary = await self._fold(previous, turns, shared)
+                    summary = replace(summary, branch=messages[-1].branch, basis=head.summary_basis)
             except TimeoutError as exc:
                 if not limit.expired():
                     raise
                 if not written:  # every retry would pay for the same call again
                     raise ModelUnavailable("no complete summary in the time that is left") from exc
                 return Summarized(written, end, False)
-            if not await self._session.add_summary(summary, draft=draft):
+            if not await self._session.add_summary(summary, at, draft=draft):
                 # Another run has summarized these turns, or the session has changed. A rebuild then publishes nothing.
                 return Summarized(written, end, not draft)
             previous, end, written = summary, summary.end_turn_number, written + 1
@@ -102,31 +153,51 @@ class SummaryPipeline:
                 return Summarized(written, end, end == last)
         return Summarized(written, end, True)
 
-    async def _fold(self, previous: RollingSummary | None, turns: Sequence[PastTurn]) -> RollingSummary:
+    async def _turns_after(self, at: Place, end: int, last: int) -> Sequence[SessionMessage]:
+        """Read the next turns to summarize, some at a time. Turns whose messages are all deleted are passed over."""
+        for first in range(end + 1, last + 1, TURNS_PER_READ):
+            until = at.up_to(min(first + TURNS_PER_READ - 1, last))
+            if messages := await self._session.path(until, first=first):
+                return messages
+        return ()
+
+    async def _fold(
+        self, previous: RollingSummary | None, turns: Sequence[PastTurn], prompt: SharedPrompt | None
+    ) -> RollingSummary:
         """Fold the turns after the previous summary into it.
 
         Raises a `ModelError` if any of its model calls fails: a partial summary is not used.
         """
-        content, tokens = self._cut(previous.content) if previous else "", 0
-        for messages in _calls(turns, self._max_tokens):
-            request = ModelRequest(
-                instructions=prompts.SUMMARIZE,
-                messages=[ChatMessage.user(prompts.summary_input(content or None, messages))],
-                overrides=self._overrides,
-                user_id=self._session.user_id,
-            )
-            completion = await metered(
-                self._meter, self._provider, request, purpose="summary", note_cost=self._note_cost
-            )
-            content, tokens = self._cut(completion.usable_text), completion.usage.output_tokens
-            if not content:
-                raise EmptyAnswer(f"the model returned no summary ({completion.reason})")
+        content, tokens = "", 0
+        if prompt is not None:
+            content, tokens = await self._summary(prompt.provider, prompt.summary_request)
+        if not content:  # the model may have answered the conversation, or called a tool
+            content, tokens = await self._folded(self._cut(previous.content) if previous else "", turns)
         return RollingSummary(
             content=content,
             token_count=tokens or window.estimate_text(content),
             start_turn_number=previous.end_turn_number + 1 if previous else 1,
             end_turn_number=turns[-1].number,
         )
+
+    async def _folded(self, content: str, turns: Sequence[PastTurn]) -> tuple[str, int]:
+        """Fold the turns into a summary, in as many calls as they need, and return it with its tokens."""
+        tokens = 0
+        for messages in _calls(turns, self._max_tokens):
+            request = ModelRequest(
+                instructions=self._overrides.instructions or prompts.SUMMARIZE,
+                messages=[ChatMessage.user(prompts.summary_input(content or None, messages))],
+                overrides=self._overrides,
+                user_id=self._session.user_id,
+            )
+            content, tokens = await self._summary(self._provider, request)
+            if not content:
+                raise EmptyAnswer("the model returned no summary")
+        return content, tokens
+
+    async def _summary(self, provider: LLMProvider, request: ModelRequest) -> tuple[str, int]:
+        completion = await metered(self._meter, provider, request, purpose="summary", note_cost=self._note_cost)
+        return self._cut(completion.usable_text), completion.usage.output_tokens
 
     def _cut(self, content: str) -> str:
         """Cut a summary to half of a call's input: the next call needs the rest, and every answer is shown it."""

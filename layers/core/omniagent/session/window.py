@@ -56,16 +56,27 @@ class Limits:
         return _newest(turns[max(0, len(turns) - self.max_turns // 2) :], self.full_tokens // 2)
 
 
+def token_limit(wanted: int, context_window: int | None) -> int:
+    """Return how many tokens of a conversation a model is shown: at most half of what it can read and write.
+
+    The rest is for instructions, tools and the answer.
+    """
+    return wanted if context_window is None else min(wanted, context_window // 2)
+
+
 def compose(
     turns: Sequence[PastTurn],
     limits: Limits,
     question: ChatMessage,
     answer: Sequence[Part] = (),
     *,
+    instructions: str = "",
     summary: ChatMessage | None = None,
     summarized_to: int = 0,
 ) -> list[ChatMessage]:
     """Return the messages of one model call: the summary, the window, the question, the answer so far.
+
+    `instructions` of this turn follow the question: in the next turn, all up to the question is the same.
 
     The summary is left out while all turns are shown. The token budget covers the rest. Later calls only append, as
     long as they fit: the prompt stays cached.
@@ -74,7 +85,8 @@ def compose(
     so_far = fit_answer(answer, budget)
     history = window(turns, limits, summarized_to=summarized_to, room=budget - estimate_parts(so_far))
     before = [summary] if summary is not None and len(history) < len(turns) else []
-    return [*before, *messages_of(history), question, *_split(ChatMessage(role="assistant", parts=so_far))]
+    told = [ChatMessage.system(instructions)] if instructions.strip() else []
+    return [*before, *messages_of(history), question, *told, *_split(ChatMessage(role="assistant", parts=so_far))]
 
 
 def window(

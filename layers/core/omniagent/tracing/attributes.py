@@ -30,6 +30,7 @@ LLM_TOKEN_COUNT_PROMPT: Final = "llm.token_count.prompt"  # noqa: S105 - an attr
 LLM_TOKEN_COUNT_COMPLETION: Final = "llm.token_count.completion"  # noqa: S105
 LLM_TOKEN_COUNT_TOTAL: Final = "llm.token_count.total"  # noqa: S105
 LLM_TOKEN_COUNT_CACHE_READ: Final = "llm.token_count.prompt_details.cache_read"  # noqa: S105
+LLM_TOKEN_COUNT_CACHE_WRITE: Final = "llm.token_count.prompt_details.cache_write"  # noqa: S105
 LLM_TOKEN_COUNT_REASONING: Final = "llm.token_count.completion_details.reasoning"  # noqa: S105
 TOOL_NAME: Final = "tool.name"
 TOOL_ID: Final = "tool.id"

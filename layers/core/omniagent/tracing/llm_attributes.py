@@ -7,6 +7,7 @@ from typing import Final
 from .attributes import (
     LLM_OUTPUT_MESSAGES,
     LLM_TOKEN_COUNT_CACHE_READ,
+    LLM_TOKEN_COUNT_CACHE_WRITE,
     LLM_TOKEN_COUNT_COMPLETION,
     LLM_TOKEN_COUNT_PROMPT,
     LLM_TOKEN_COUNT_REASONING,
@@ -28,6 +29,7 @@ def token_counts(
     completion: int | None,
     total: int | None = None,
     cache_read: int | None = None,
+    cache_write: int | None = None,
     reasoning: int | None = None,
 ) -> Mapping[str, int]:
     """Return the usage attributes of an LLM span. Unknown counts are left out."""
@@ -38,6 +40,7 @@ def token_counts(
         LLM_TOKEN_COUNT_COMPLETION: completion,
         LLM_TOKEN_COUNT_TOTAL: total,
         LLM_TOKEN_COUNT_CACHE_READ: cache_read,
+        LLM_TOKEN_COUNT_CACHE_WRITE: cache_write,
         LLM_TOKEN_COUNT_REASONING: reasoning,
     }
     return {name: count for name, count in counts.items() if count is not None}

@@ -11,7 +11,7 @@ from omniagent.budget.meter import Meter
 from omniagent.session.live import LiveTurn, SessionHead
 from omniagent.session.manager import SessionManager
 from omniagent.session.summaries import NoteCost, SummaryPipeline
-from omniagent.session.window import Limits
+from omniagent.session.window import Limits, token_limit
 from omniagent.settings import Settings
 from omniagent.tracing import Span, SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
@@ -79,7 +79,8 @@ class TurnSetup(SessionSetup):
 
     @property
     def window_limits(self) -> Limits:
-        return Limits(self.settings.context_max_turns, self.settings.context_max_tokens)
+        size = self.provider.context_window(self.overrides)
+        return Limits(self.settings.context_max_turns, token_limit(self.settings.context_max_tokens, size))
 
     def may_hand_over(self, limit: TimeLimit) -> bool:
         """Whether another process may continue a turn that runs out of time in this one."""

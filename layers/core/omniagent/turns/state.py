@@ -16,6 +16,7 @@ has one home at a time: the queue, the turn that answers it, or the history.
     End                    idle                  the answer is stored: complete, cancelled, failed or interrupted
     Close                             idle       the requests expired, or the turn was stopped; a message may follow
     StopQueued  idle       running    waiting    messages in line were stopped
+    Switch      idle                  waiting    another branch of the history becomes the active path
     Erase       erased     erased     erased     the session is deleted
 
 `decide` says what a request does: run, follow, replay, queue, interrupt, take over, or be refused. `transition` applies
@@ -35,11 +36,21 @@ from omniagent.errors import (
     StorageConflict,
     TurnInProgress,
 )
-from omniagent.messages import UNANSWERED_ERROR, SteeringPart, TextPart, ToolPart, close_open_calls
+from omniagent.messages import UNANSWERED_ERROR, SteeringPart, ToolPart, close_open_calls, has_content
 from omniagent.protocol.events import AbortReason
 from omniagent.session.ids import first_version, new_id
-from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
-from omniagent.turns.query import Query
+from omniagent.session.live import (
+    MAX_TURNS,
+    Change,
+    LiveTurn,
+    QueuedMessage,
+    SessionHead,
+    SessionMessage,
+    SessionState,
+    never_arrived,
+)
+from omniagent.session.query import Query
+from omniagent.session.tree import Place, Spot
 
 State = Literal["idle", "running", "waiting", "erased"]
 TABLE: Final[dict[str, dict[State, State]]] = {
@@ -54,6 +65,7 @@ TABLE: Final[dict[str, dict[State, State]]] = {
     "End": {"running": "idle"},
     "Close": {"waiting": "idle"},
     "StopQueued": {"idle": "idle", "running": "running", "waiting": "waiting"},
+    "Switch": {"idle": "idle", "waiting": "waiting"},
     "Erase": {"idle": "erased", "running": "erased", "waiting": "erased"},
 }
 """The state after each event. `docs/design.md` shows the same table."""
@@ -63,8 +75,7 @@ STOPPED_ERROR: Final = "The turn was stopped before anybody answered. The call w
 ANSWERED_BADLY: Final = (
     "The answer to this message is incomplete. Send the message without `background` to answer it again."
 )
-MAX_TURNS: Final = 1_000_000
-"""Maximum number of turns in a session."""
+EDITED_EARLY: Final = "This message is being answered. Stop it before you edit it, or send it with `busy: interrupt`."
 QUEUE_SECONDS: Final = 2.0
 """How long the request of a queued message may take to begin its turn. After that, the sweep does."""
 
@@ -114,7 +125,6 @@ class Withdraw:
 class Wait:
     run: str
     answer: SessionMessage
-    previous: SessionMessage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +144,6 @@ class PartReply:
 class End:
     run: str
     answer: SessionMessage
-    previous: SessionMessage | None = None
-    """The answer that it replaces, unless there is nothing to show in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +160,18 @@ class StopQueued:
 
 
 @dataclass(frozen=True, slots=True)
+class Switch:
+    leaf: Place
+
+
+@dataclass(frozen=True, slots=True)
 class Erase:
     pass
 
 
-Event = Begin | Enqueue | Join | TakeOver | Withdraw | Wait | Reply | PartReply | End | Close | StopQueued | Erase
+Event = (
+    Begin | Enqueue | Join | TakeOver | Withdraw | Wait | Reply | PartReply | End | Close | StopQueued | Switch | Erase
+)
 
 
 def state_of(session: SessionHead) -> State:
@@ -180,10 +195,8 @@ def _applied(session: SessionHead, event: Event, now: datetime) -> Change:  # no
     match event:
         case Begin(turn, closes):
             queue = tuple(message for message in queue if message.id != turn.message_id)
-            number = max(session.latest_turn_number, turn.number)
-            after = replace(
-                session, turn=replace(turn, since=now), latest_turn_number=number, queue=queue, changed_at=now
-            )
+            branches = max(session.branches, turn.branch)
+            after = replace(session, turn=replace(turn, since=now), branches=branches, queue=queue, changed_at=now)
             return Change(session, after, changed=(closes,) if closes is not None else ())
         case Enqueue(message):
             if any(known.id == message.id for known in queue):
@@ -197,46 +210,43 @@ def _applied(session: SessionHead, event: Event, now: datetime) -> Change:  # no
             turn = replace(_turn(session), run=run, since=now, attempt=_turn(session).attempt + 1)
             return Change(session, replace(session, turn=turn))
         case Withdraw(_, back, changed_at):
-            is_new = _turn(session).message is not None
-            number = session.latest_turn_number - 1 if is_new else session.latest_turn_number
             queue = (back, *queue) if back is not None else queue
-            after = replace(session, turn=None, latest_turn_number=number, queue=queue, changed_at=changed_at)
-            return Change(session, after)
-        case Wait(_, answer, previous):
+            return Change(session, replace(session, turn=None, queue=queue, changed_at=changed_at))
+        case Wait(_, answer):
             turn = replace(_turn(session), state="waiting", message=None, joined=(), until=answer.waiting_until)
-            return _stored(session, replace(session, turn=turn, changed_at=now), answer, previous)
+            return _stored(session, replace(session, turn=turn, changed_at=now), answer)
         case Reply(run, answer):
             turn = replace(_turn(session), state="running", run=run, journal=new_id(), since=now, until=None, attempt=0)
             return Change(session, replace(session, turn=turn, changed_at=now), changed=(answer,))
         case PartReply(answer):
             turn = replace(_turn(session), until=answer.waiting_until)
             return Change(session, replace(session, turn=turn), changed=(answer,))
-        case End(_, answer, previous):
-            return _stored(session, replace(session, turn=None, changed_at=now), answer, previous)
+        case End(_, answer):
+            return _stored(session, replace(session, turn=None, changed_at=now), answer)
         case Close(answer, message):
             queue = (*queue, message) if message is not None else queue
             return Change(session, replace(session, turn=None, queue=queue, changed_at=now), changed=(answer,))
         case StopQueued(message_id):
             stopped = (replace(m, is_stopped=m.is_stopped or message_id in (None, m.id)) for m in queue)
             return Change(session, replace(session, queue=tuple(stopped)))
+        case Switch(leaf):
+            return Change(session, replace(session, leaf=leaf))
         case Erase():
             return Change(session, replace(session, turn=None, queue=(), is_erased=True))
 
 
-def _stored(
-    session: SessionHead, after: SessionHead, answer: SessionMessage, previous: SessionMessage | None
-) -> Change:
-    """Move the turn's message and its answer to the history."""
+def _stored(session: SessionHead, after: SessionHead, answer: SessionMessage) -> Change:
+    """Move the turn's message and its answer to the history. The leaf follows if there is something to show."""
     turn = _turn(session)
     missing = [message for message in turn.joined if message.id not in answer.steering_ids]
-    parts = [SteeringPart(message_id=message.id, text=message.text) for message in missing]
-    answer = replace(answer, parts=[*answer.parts, *parts]) if parts else answer
+    parts = [*answer.parts, *(SteeringPart(message_id=message.id, text=message.text) for message in missing)]
+    answer = replace(answer, parts=parts)
+    if turn.message is not None or turn.is_continued or turn.joined or has_content(parts):
+        after = replace(after, leaf=turn.place)
     if turn.is_continued:
         return Change(session, after, changed=(answer,))
-    if not answer.replaces(previous):  # a regeneration that has shown nothing: the previous answer stays
-        return Change(session, replace(after, turn=None))
     question = (turn.message,) if turn.message is not None else ()
-    return Change(session, after, inserted=(*question, answer), deleted=previous.id if previous is not None else None)
+    return Change(session, after, inserted=(*question, answer))
 
 
 def _drained(session: SessionHead) -> tuple[SessionHead, list[SessionMessage]]:
@@ -244,17 +254,38 @@ def _drained(session: SessionHead) -> tuple[SessionHead, list[SessionMessage]]:
     stored: list[SessionMessage] = []
     while session.turn is None and session.queue and session.queue[0].is_stopped:
         message, *rest = session.queue
-        number = session.latest_turn_number + 1
+        question = question_of(message.query, session.leaf, Spot.after(session.leaf, fork=None))
+        number = question.turn_number
         metadata = {"turnNumber": number, "status": "cancelled", "finishReason": "other", "stopReason": "cancelled"}
-        stored.append(question_of(message.id, message.text, number))
-        stored.append(SessionMessage(new_id(), "assistant", number, [], "cancelled", metadata=metadata))
-        session = replace(session, latest_turn_number=number, queue=tuple(rest))
+        answer = SessionMessage(
+            new_id(),
+            "assistant",
+            number,
+            [],
+            "cancelled",
+            metadata=metadata,
+            parent=question.node,
+            branch=question.branch,
+            lineage=question.lineage,
+        )
+        stored += [question, answer]
+        session = replace(session, leaf=answer.place, queue=tuple(rest))
     return session, stored
 
 
-def question_of(message_id: str, text: str, turn_number: int) -> SessionMessage:
-    """Return a user's message as it is stored."""
-    return SessionMessage(message_id, "user", turn_number, [TextPart(text=text)])
+def question_of(query: Query, after: Place, spot: Spot) -> SessionMessage:
+    """Return a user's message as it is stored after another one."""
+    return SessionMessage(
+        query.message_id,
+        "user",
+        after.turn_number + 1,
+        list(query.content),
+        metadata=query.metadata,
+        node=new_id(),
+        parent=after.node,
+        branch=spot.branch,
+        lineage=spot.lineage,
+    )
 
 
 def _due(session: SessionHead, now: datetime, lease_seconds: float) -> datetime | None:
@@ -303,7 +334,7 @@ class Run:
     """New, or the stored one that is answered again."""
     is_new: bool = True
     previous: SessionMessage | None = None
-    """The answer that it replaces."""
+    """The answer that it is an alternative to."""
     regenerates: bool = False
     closes: SessionMessage | None = None
     """A waiting answer that ends with it."""
@@ -316,9 +347,9 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Return the stored answer of a turn."""
+    """Return a stored answer."""
 
-    turn_number: int
+    answer: SessionMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,48 +390,53 @@ def decide(  # noqa: PLR0911 - one return per decision
     `dead` says whether the process of the running turn is gone. A `background` message never runs here: it gets in
     line. `limit` is the maximum length of the line.
     """
-    session = state.head
-    if _never_arrived(state, query):
+    session, earlier = state.head, state.earlier
+    is_edited = earlier is not None and earlier.holds(query.message_id) and not earlier.is_same(query)
+    if is_edited or never_arrived(session, query, earlier):
         query = replace(query, regenerate=False)
-    if (problem := _changed_text(state, query)) is not None:
-        return Refuse(problem)
     turn = session.running
     if turn is not None and _is_answered_by(turn, state, query):
         return GoOn() if dead else Follow()
-    if any(message.id == query.message_id for message in session.queue):
+    if any(message.id == query.message_id and message.is_same(query) for message in session.queue):
         return WaitInLine()
+    if not query.regenerate and any(message.id == query.message_id for message in session.live_messages):
+        return Interrupt() if query.busy == "interrupt" and turn is not None else Refuse(TurnInProgress(EDITED_EARLY))
     if query.regenerate:
         return _regenerate(state, query, now, dead=dead)
-    if state.earlier is not None:
-        return _again(state, query, state.earlier, background=background)
-    if session.latest_turn_number >= MAX_TURNS:
+    if earlier is not None and not earlier.holds(query.message_id):
+        return Refuse(InvalidRequest("This message id belongs to an answer. Choose another one."))
+    if earlier is not None and earlier.is_same(query):
+        return _again(state, earlier, dead=dead, background=background)
+    if earlier is not None and earlier.role == "assistant":
+        return Refuse(InvalidRequest("This message has joined an answer and cannot be edited. Send a new one."))
+    if state.after.turn_number >= MAX_TURNS:
         return Refuse(InvalidRequest("This session has reached its last turn. Start a new one."))
     return _new(state, query, now, dead=dead, background=background, limit=limit)
 
 
 def _new(state: SessionState, query: Query, now: datetime, *, dead: bool, background: bool, limit: int) -> Decision:
     session, busy = state.head, query.busy or "reject"
-    closes = _closed(state, now) if session.waiting is not None else None
+    closes = _closed(state, now)
     is_busy = session.running is not None and not dead
     if is_busy and busy == "reject":
         return Refuse(TurnInProgress(retry_after=1.0))
     if session.running is None and not session.queue and not background:
-        number = session.latest_turn_number + 1
-        return Run(question_of(query.message_id, query.text, number), closes=closes)
+        return Run(question_of(query, state.after, state.spot), closes=closes)
     if len(session.queue) >= limit:
         return Refuse(QueueFull())
     return GetInLine(closes)
 
 
-def _again(state: SessionState, query: Query, earlier: SessionMessage, *, background: bool) -> Decision:
+def _again(state: SessionState, earlier: SessionMessage, *, dead: bool, background: bool) -> Decision:
     """Decide about a message that the history has: replay its answer, or answer it again if that is incomplete."""
-    if not earlier.was_sent_as(query.message_id):
-        return Refuse(InvalidRequest("This message id belongs to an answer. Choose another one."))
     session, answer = state.head, state.answer
-    if earlier.turn_number < session.latest_turn_number:
-        return Replay(earlier.turn_number)
-    if answer is not None and answer.status in ("complete", "waiting"):
-        return Replay(earlier.turn_number)
+    if answer is not None:
+        is_over = answer.status in ("complete", "waiting")
+        goes_on = session.leaf.leads_from(answer.place) and session.leaf.node != answer.node
+        if is_over or goes_on:
+            return Replay(answer)
+    if session.running is not None:
+        return GoOn() if dead else Refuse(TurnInProgress(retry_after=1.0))
     if background:
         return Refuse(NotRegenerable(ANSWERED_BADLY))
     question = earlier if earlier.role == "user" else state.question
@@ -415,19 +451,20 @@ def _regenerate(state: SessionState, query: Query, now: datetime, *, dead: bool)
         if query.busy == "interrupt":
             return Interrupt()
         return GoOn() if dead else Refuse(TurnInProgress(retry_after=1.0))
-    if earlier is not None and earlier.turn_number < session.latest_turn_number:
-        return Refuse(NotRegenerable())
-    if question is None or (earlier is None and query.message_id):
+    if question is None or (earlier is None and query.ids):
         return Refuse(NotFound())
-    if answer is not None and query.replaces and query.replaces == answer.metadata.get("replaces"):
-        return Replay(answer.turn_number)  # a retry: this answer is the result
-    closes = _closed(state, now) if session.waiting is not None else None
-    return Run(question, is_new=False, previous=closes or answer, regenerates=True, closes=closes)
+    target = earlier if earlier is not None and earlier.role == "assistant" else answer
+    is_result = answer is not None and query.replaces and answer.metadata.get("replaces") == query.replaces
+    if answer is not None and is_result and answer.status in ("complete", "waiting"):
+        return Replay(answer)  # a retry
+    closes = _closed(state, now)
+    previous = closes if closes is not None and target is not None and closes.node == target.node else target
+    return Run(question, is_new=False, previous=previous, regenerates=True, closes=closes)
 
 
 def _closed(state: SessionState, now: datetime) -> SessionMessage | None:
     """Return the waiting answer as it ends when a message is sent in place of a reply."""
-    turn, answer = state.head.waiting, state.answer
+    turn, answer = state.head.waiting, state.waiting
     if turn is None or answer is None or answer.status != "waiting":
         return None
     return closed_by_message(turn, answer, now)
@@ -450,35 +487,9 @@ def _is_answered_by(turn: LiveTurn, state: SessionState, query: Query) -> bool:
     if query.regenerate:
         if turn.replaces is None:
             return False
-        return query.replaces == turn.replaces if query.replaces else query.message_id in ("", turn.message_id)
-    if query.message_id in turn.message_ids:
+        return (query.replaces or query.message_id) in ("", turn.replaces, turn.message_id)
+    known = (turn.message, *turn.joined)
+    if any(message.id == query.message_id and message.is_same(query) for message in known if message is not None):
         return True
-    return state.earlier is not None and state.earlier.turn_number == turn.number
-
-
-def _never_arrived(state: SessionState, query: Query) -> bool:
-    """Whether the message to regenerate is new here: it is answered for the first time."""
-    is_whole = bool(query.message_id and query.text.strip())
-    return query.regenerate and is_whole and state.earlier is None and query.message_id not in _live_texts(state.head)
-
-
-def _live_texts(session: SessionHead) -> dict[str, str]:
-    """Return the text of each message that is not in the history yet, by its id."""
-    turn = session.turn
-    texts = {message.id: message.text for message in (*(turn.joined if turn is not None else ()), *session.queue)}
-    if turn is not None and turn.message is not None:
-        texts[turn.message_id] = turn.message.text
-    return texts
-
-
-def _changed_text(state: SessionState, query: Query) -> OmniAgentError | None:
-    """Refuse another text under a known id: the answer would appear below a question it does not answer."""
-    known = _live_texts(state.head).get(query.message_id)
-    try:
-        if known is not None:
-            query.check_text(known)
-        elif state.earlier is not None:
-            query.check_same(state.earlier)
-    except InvalidRequest as exc:
-        return exc
-    return None
+    earlier = state.earlier
+    return earlier is not None and earlier.is_same(query) and turn.question in (earlier.node, earlier.parent)

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 
 from mangum.types import Message, Receive, Scope, Send
 
-from omniagent.lambda_runtime.asgi import streaming_handler
+from omniagent.lambda_runtime.asgi import StreamingHandler
 
 
 async def pass_gate(message: str) -> None:
@@ -43,4 +43,4 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await pass_gate("finished")
 
 
-handler = streaming_handler(app)
+handler = StreamingHandler(app)

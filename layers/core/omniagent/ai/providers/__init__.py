@@ -13,6 +13,7 @@ registration is requested from that OpenAI-compatible server.
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 from omniagent.ai.providers.llm_provider import LLMProvider, check_provider
@@ -151,9 +152,19 @@ def check_registration(where: str, provider: object) -> None:
 def get_llm_provider(name_or_model: str, **options: Any) -> LLMProvider:
     """Return the provider of a model. The longest prefix decides; the options are the provider's own."""
     if len(names := chain_of(name_or_model)) > 1:
-        from omniagent.ai.providers.fallback import FallbackProvider
+        from omniagent.ai.providers.fallback import IN_A_CHAIN, FallbackProvider
 
-        return FallbackProvider([get_llm_provider(name, **options) for name in names])
+        *earlier, last = names
+        replaceable = [_provider(name, options, IN_A_CHAIN) for name in earlier]
+        return FallbackProvider([*replaceable, _provider(last, options)])
+    return _provider(name_or_model, options)
+
+
+def _provider(
+    name_or_model: str, options: dict[str, Any], offered: Mapping[str, Any] = MappingProxyType({})
+) -> LLMProvider:
+    """Return the provider of one model. What is offered is passed if its factory takes it."""
+    options = dict(options)
     known: dict[Vendor, dict[str, Any]] = {}
     if not options.keys() & {"api_key", "base_url"}:
         known = vendor_options(Settings.from_env())
@@ -164,7 +175,8 @@ def get_llm_provider(name_or_model: str, **options: Any) -> LLMProvider:
         found, model = find_provider(name_or_model, {}, any_model=bool(base_url))
     if isinstance(found, LLMProvider):
         return found
-    return found(model, **{**accepted_options(found, known.get(vendor_of(found), {})), **options})
+    offered = {**known.get(vendor_of(found), {}), **offered}
+    return found(model, **{**accepted_options(found, offered), **options})
 
 
 def accepted_options(factory: ProviderFactory, options: Mapping[str, Any]) -> Mapping[str, Any]:

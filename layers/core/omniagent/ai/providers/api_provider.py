@@ -2,17 +2,26 @@
 
 import json
 import logging
+import math
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.api_stream import drain
-from omniagent.ai.providers.llm_provider import KeySource, LLMProvider, ModelEvent, ModelRequest, OutputFormat
+from omniagent.ai.providers.llm_provider import (
+    KeySource,
+    LLMProvider,
+    ModelEvent,
+    ModelRequest,
+    OutputFormat,
+    Overrides,
+)
 from omniagent.ai.providers.model_rules import ModelRules, rules_of
-from omniagent.ai.providers.refused_fields import FieldPath, refused_fields, without
+from omniagent.ai.providers.refused_fields import SYSTEM_MESSAGE, FieldPath, refused_fields, without
+from omniagent.ai.providers.sent_parts import system_at
 from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
 from omniagent.errors import ConfigurationError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import ToolPart
@@ -36,6 +45,8 @@ class ApiOptions:
     """Maximum silence: before the first byte, all retries included, and between any two bytes after it."""
     max_retries: int = 2
     """Retries of a request that failed before its first byte, within the timeout."""
+    max_wait_seconds: float = math.inf
+    """The longest pause before a retry. If the API asks for a longer one, the failure is raised."""
     max_connections: int = 100
     keepalive_seconds: float = 30.0
     """How long an idle connection is kept: long enough for the next step or turn to save the handshake."""
@@ -132,6 +143,12 @@ class ApiProvider(LLMProvider):
     async def aclose(self) -> None:
         await self._client.aclose()
 
+    def context_window(self, overrides: Overrides) -> int | None:
+        return self._rules(self.model_for(overrides)).context_window
+
+    def cached_price(self, overrides: Overrides) -> float:
+        return self._rules(self.model_for(overrides)).cached_price
+
     @abstractmethod
     def _body(self, request: ModelRequest) -> Json:
         """Return the request in this API's format."""
@@ -165,6 +182,9 @@ class ApiProvider(LLMProvider):
         return answer
 
     def _whole_body(self, request: ModelRequest) -> Json:
+        if (at := system_at(request.messages)) > 0 and not self._takes_system_late(request, at):
+            first, *others = request.messages[at:]
+            request = replace(request, messages=[first, *request.messages[:at], *others])
         body = self._body(request) if request.output is None else self._typed_body(request, request.output)
         body = {**body, **self.stream_fields}
         return without(body, self._refused.get(body["model"], ()))
@@ -185,6 +205,13 @@ class ApiProvider(LLMProvider):
     def _takes_schema(self, output: OutputFormat, model: str) -> bool:  # noqa: ARG002 - an API may take only strict ones
         refused = self._refused.get(model, ())
         return self._rules(model).native_output and not {self.output_field, self.output_field[:1]} & set(refused)
+
+    def _takes_system_late(self, request: ModelRequest, at: int) -> bool:
+        """Whether the instructions of the turn may stay after its question: Claude takes them nowhere else."""
+        model, question = self.model_for(request.overrides), request.messages[at - 1]
+        is_refused = SYSTEM_MESSAGE in self._refused.get(model, ())
+        follows_question = question.role == "user" and bool(question.text.strip())
+        return self._rules(model).late_system and not is_refused and follows_question
 
     def _rules(self, model: str) -> ModelRules:
         """Return what the model takes here."""

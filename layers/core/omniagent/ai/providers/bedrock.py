@@ -87,12 +87,12 @@ class RoleToken(RoleAuthorizer):
 
 
 class BedrockMessages(AnthropicMessages):
-    """Claude on Bedrock, which takes neither schemas of answers nor strict tools."""
+    """Claude on Bedrock, which takes neither schemas of answers, nor strict tools, nor instructions after the first."""
 
     system = "aws.bedrock"
 
     def _rules(self, model: str) -> ModelRules:
-        return replace(rules_of(model), native_output=False, strict_tools=False)
+        return replace(rules_of(model), native_output=False, strict_tools=False, late_system=False)
 
 
 def bedrock(

@@ -132,7 +132,7 @@ class HttpClient:
                 if not _is_transient(error, response):
                     raise error
                 wait = _retry_after(response) or wait
-            if retries <= 0 or asyncio.get_running_loop().time() + wait >= by:
+            if retries <= 0 or wait > self._options.max_wait_seconds or asyncio.get_running_loop().time() + wait >= by:
                 raise error
             await asyncio.sleep(wait)
             retries, pause = retries - 1, min(pause * 2, LONGEST_BACKOFF_SECONDS)

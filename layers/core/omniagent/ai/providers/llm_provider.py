@@ -35,6 +35,8 @@ class Overrides:
     temperature: float | None = None
     max_output_tokens: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    instructions: str | None = None
+    """Of `Agent(summary=…)` and `Agent(naming=…)`: what the model is told instead of the package's own prompt."""
 
     def __post_init__(self) -> None:
         check_fields("Overrides", self)
@@ -206,6 +208,16 @@ class ModelFinish:
                 _refuse(self, "usage", f"{name}={count!r}", "Usage(…) of integers from 0 on")
 
 
+@dataclass(frozen=True, slots=True)
+class ModelReplaced:
+    """Another model answers instead: what the call has yielded before is not part of the answer."""
+
+    model: str
+
+    def __post_init__(self) -> None:
+        _check_text(self, "model")
+
+
 ModelEvent = (
     ModelText
     | ModelReasoning
@@ -214,6 +226,7 @@ ModelEvent = (
     | ModelToolDelta
     | ModelToolCall
     | ModelSource
+    | ModelReplaced
     | ModelFinish
 )
 """What `LLMProvider.stream` yields."""
@@ -253,6 +266,14 @@ class LLMProvider(ABC):
     async def shutdown_date(self) -> date | None:
         """Return when the model is shut down, if its server announces it."""
         return None
+
+    def context_window(self, overrides: Overrides) -> int | None:  # noqa: ARG002 - it may depend on the model
+        """Return how many tokens a prompt and its answer may have together, if that is known."""
+        return None
+
+    def cached_price(self, overrides: Overrides) -> float:  # noqa: ARG002 - it may depend on the model
+        """Return what a token costs that the API's prompt cache has, as a share of the price of any other."""
+        return 1.0
 
     def model_for(self, overrides: Overrides) -> str:
         """Return the name of the model that a call with these overrides uses."""

@@ -22,13 +22,14 @@ from omniagent.ai.providers import (
     vendor_of,
     vendor_options,
 )
-from omniagent.ai.providers.fallback import FallbackProvider
+from omniagent.ai.providers.fallback import IN_A_CHAIN, FallbackProvider
 from omniagent.ai.providers.llm_provider import (
     KeySource,
     LLMProvider,
     ModelEvent,
     ModelFinish,
     ModelReasoning,
+    ModelReplaced,
     ModelRequest,
     ModelText,
     ModelToolCall,
@@ -81,6 +82,8 @@ async def complete(
             async for event in events:
                 if isinstance(event, ModelText):
                     pieces.append(event.text)
+                elif isinstance(event, ModelReplaced):
+                    pieces.clear()
                 elif isinstance(event, ModelFinish):
                     end = event
     except TimeoutError as exc:
@@ -105,7 +108,9 @@ async def _traced(provider: LLMProvider, request: ModelRequest) -> AsyncGenerato
                 event = await anext(source, None)
             if event is None:
                 return
-            if span.captures_content:
+            if isinstance(event, ModelReplaced):
+                seen.clear()
+            elif span.captures_content:
                 seen.append(event)
             if isinstance(event, ModelFinish):
                 finish = event
@@ -160,6 +165,7 @@ def _record_end(span: Span, finish: ModelFinish | None) -> None:
             completion=usage.output_tokens,
             total=usage.total_tokens,
             cache_read=usage.cached_input_tokens,
+            cache_write=usage.cache_write_tokens,
             reasoning=usage.reasoning_tokens,
         )
     )
@@ -233,8 +239,10 @@ class ProviderPool:
             raise ConfigurationError("The name of the model is empty: set OMNIAGENT_MODEL or Agent(model=...)")
         key = ",".join(chain)
         if key not in self._providers:
-            only_one = len(chain) == 1
-            self._providers[key] = self._open(key) if only_one else FallbackProvider([self.get(name) for name in chain])
+            *earlier, last = chain
+            replaceable = [self._open(name, **IN_A_CHAIN) for name in earlier]
+            is_chain = len(chain) > 1
+            self._providers[key] = FallbackProvider([*replaceable, self.get(last)]) if is_chain else self._open(key)
         return self._providers[key]
 
     async def aclose(self) -> None:
@@ -244,12 +252,12 @@ class ProviderPool:
         for provider in providers:
             await provider.aclose()
 
-    def _open(self, name: str) -> LLMProvider:
+    def _open(self, name: str, **more: Any) -> LLMProvider:
         base_url = {**self._by_vendor.get("openai", {}), **self._options}.get("base_url")
         found, model = find_provider(name, self._registrations, any_model=bool(base_url))
         if isinstance(found, LLMProvider):
             return found
-        options = {**self._by_vendor.get(vendor_of(found), {}), **self._options}
+        options = {**self._by_vendor.get(vendor_of(found), {}), **self._options, **more}
         with team_code(f"the provider registered for {name!r}", ConfigurationError, passes=(OmniAgentError,)):
             provider = found(model, **accepted_options(found, options))
         check_provider(f"what the provider registered for {name!r} makes", provider)

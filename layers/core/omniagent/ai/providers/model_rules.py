@@ -47,6 +47,12 @@ class ModelRules:
     """Takes the schema of its answer. Others are given a tool for the answer."""
     strict_tools: bool = True
     """Takes `strict` in a tool."""
+    late_system: bool = False
+    """Takes instructions after the question, where a change of them leaves what is before in the prompt cache."""
+    cache_marks: bool = False
+    """OpenAI: finds a cached prompt only at marks, of which its own is near the last message."""
+    cached_price: float = 1.0
+    """What a cached token of the prompt costs, as a share of the price of any other. 1: not known."""
     max_output: int | None = None
     """The largest number of output tokens."""
     context_window: int | None = None
@@ -58,6 +64,9 @@ _GPT_6 = ModelRules(
     sampling="without reasoning",
     reasons=True,
     chat_tools="without reasoning",
+    late_system=True,
+    cache_marks=True,
+    cached_price=0.1,
 )
 _ONLY_REASONING = replace(_GPT_6, sampling="no", efforts=EFFORTS[2:], chat_tools="no")
 _CLAUDE_EFFORTS = EFFORTS[2:]
@@ -67,11 +76,13 @@ _CLAUDE = ModelRules(
     thinking="budget",
     takes_budget=True,
     thinking_off=_OFF,
+    cached_price=0.1,
     max_output=64_000,
     context_window=200_000,
 )
 _CLAUDE_4_6 = replace(_CLAUDE, thinking="adaptive", max_output=128_000, context_window=None)
-_CLAUDE_5 = replace(_CLAUDE_4_6, sampling="no")
+_CLAUDE_4_7 = replace(_CLAUDE_4_6, sampling="no")
+_CLAUDE_5 = replace(_CLAUDE_4_7, late_system=True)
 _CLAUDE_5_5 = replace(_CLAUDE_5, takes_budget=False, thinking_off=None, forced_tool=False)
 
 _FAMILIES: Final = tuple(
@@ -81,8 +92,9 @@ _FAMILIES: Final = tuple(
         (r"gpt-6-astra|gpt-6\.1-sol", _ONLY_REASONING),
         (r"gpt-6-luna", replace(_GPT_6, default_effort="none", max_output=128_000, context_window=1_000_000)),
         (r"gpt-[6-9]", _GPT_6),
-        (r"gpt-[5-9]\.", ModelRules(reasons=True, max_output=128_000)),
-        (r"o\d|gpt-[5-9]|codex", ModelRules(reasons=True, sampling="no")),
+        (r"gpt-5\.[6-9]", ModelRules(reasons=True, max_output=128_000, late_system=True, cache_marks=True)),
+        (r"gpt-[5-9]\.", ModelRules(reasons=True, max_output=128_000, late_system=True)),
+        (r"o\d|gpt-[5-9]|codex", ModelRules(reasons=True, sampling="no", late_system=True)),
         (
             r"claude-sonnet-5-5",
             replace(_CLAUDE_5_5, thinking_off={"type": "between_tools"}, off_up_to="high"),
@@ -91,7 +103,8 @@ _FAMILIES: Final = tuple(
         (r"claude-haiku-5-5", replace(_CLAUDE_5, takes_budget=False, off_up_to="high")),
         (r"claude-fable-5", replace(_CLAUDE_5, takes_budget=False, thinking_off=None)),
         (r"claude-opus-5", replace(_CLAUDE_5, off_up_to="high")),
-        (r"claude-sonnet-5|claude-opus-4-[78]", _CLAUDE_5),
+        (r"claude-sonnet-5|claude-opus-4-8", _CLAUDE_5),
+        (r"claude-opus-4-7", _CLAUDE_4_7),
         (r"claude-(?:sonnet|opus)-4-6", _CLAUDE_4_6),
         (r"claude-(?:haiku|sonnet|opus)-4-5", _CLAUDE),
         (r"claude", ModelRules(sampling="no", thinking="adaptive", max_output=64_000)),

@@ -14,6 +14,8 @@ from omniagent.errors import ModelError
 FieldPath = tuple[str, ...]
 """A field of the request, or a field of that; `("tools", "strict")` is the field of every tool."""
 
+SYSTEM_MESSAGE: Final[FieldPath] = ("messages", "system")
+"""The role `system` after the first message. Without it, the instructions of the turn come first."""
 _REFUSALS: Final = frozenset({400, 422})
 _NEEDED: Final = frozenset(
     {"model", "input", "messages", "instructions", "system", "tools", "stream", "store", "max_tokens"}
@@ -39,7 +41,8 @@ def refused_fields(error: ModelError, body: Json) -> set[FieldPath]:
 def without(body: Json, fields: Collection[FieldPath]) -> Json:
     """Return the request without these fields. An object that this empties goes too."""
     for path in fields:
-        body = _without_one(body, path)
+        if path != SYSTEM_MESSAGE:  # left out when the request is made
+            body = _without_one(body, path)
     return body
 
 
@@ -53,6 +56,8 @@ def _names(error: ModelError) -> Iterator[str]:
 
 def _path(name: str, body: Json) -> FieldPath | None:
     first, *rest = [piece for piece in re.split(r"[.\[\]]+", name) if piece and not piece.isdigit()] or [""]
+    if (name == "system" or rest[-1:] == ["role"]) and _has_late_system(body):
+        return SYSTEM_MESSAGE
     if first == "tools" and rest:
         leaf = _OF_TOOLS.get(rest[-1], "")
         return ("tools", leaf) if any(leaf in {**tool, **tool.get("function", {})} for tool in body["tools"]) else None
@@ -60,6 +65,12 @@ def _path(name: str, body: Json) -> FieldPath | None:
         return None
     nested = body[first]
     return (first, rest[0]) if rest and isinstance(nested, dict) and rest[0] in nested else (first,)
+
+
+def _has_late_system(body: Json) -> bool:
+    messages = body.get("messages") or body.get("input")
+    late = messages[1:] if isinstance(messages, list) else ()
+    return any(message.get("role") in {"system", "developer"} for message in late)
 
 
 def _without_one(body: Json, path: FieldPath) -> Json:

@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
+from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.messages import ChatMessage, Part, StepPart, ToolPart
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
@@ -19,6 +21,25 @@ def steps(message: ChatMessage) -> list[list[Part]]:
         else:
             found[-1].append(part.close() if isinstance(part, ToolPart) else part)
     return [step for step in found if step]
+
+
+def system_at(messages: Sequence[ChatMessage]) -> int:
+    """Return the position of the turn's instructions, or -1."""
+    return next((index for index, message in enumerate(messages) if message.role == "system"), -1)
+
+
+def split_system(request: ModelRequest) -> tuple[str, str]:
+    """Return the instructions of the agent, and those of the turn if they come first."""
+    return request.instructions, request.messages[0].text if system_at(request.messages) == 0 else ""
+
+
+def cached_questions(messages: Sequence[ChatMessage]) -> set[int]:
+    """Return the positions of the messages that end a part of the prompt that the next turn repeats.
+
+    An API that matches its cache only at marks needs two: one finds what the turn before has stored, one stores. If
+    nothing follows the question that the next turn lacks, no mark is needed.
+    """
+    return set([index for index in range(system_at(messages)) if messages[index].role == "user"][-2:])
 
 
 def tool_name(part: ToolPart) -> str:

@@ -4,10 +4,10 @@ Imported only for background messages.
 """
 
 from omniagent.errors import InvalidRequest, TooManyTurns
+from omniagent.session.query import Query
 from omniagent.turns import state as states
 from omniagent.turns.engine.submit import decided, queue
 from omniagent.turns.hooks import call_back
-from omniagent.turns.query import Query
 from omniagent.turns.setup import TurnSetup
 
 NOT_A_MESSAGE = "Only a new message can be answered in the background."
@@ -18,7 +18,7 @@ async def accept(setup: TurnSetup, query: Query) -> None:
     if query.regenerate or not query.text:
         raise InvalidRequest(NOT_A_MESSAGE)
     while True:
-        state = await setup.session.load(query.known_id)
+        state = await setup.session.load(query)
         match await decided(setup, state, query, background=True):
             case states.Refuse(error):
                 raise error

@@ -21,7 +21,7 @@ class Assignment:
     text: str
     """The text of the message that is answered."""
     previous: SessionMessage | None = None
-    """The turn's existing answer, if it is answered again."""
+    """The existing answer, if a message is answered again."""
     kept: Sequence[Part] = ()
     """The steps of `previous` whose tools may have taken effect. The turn continues after them and repeats none."""
     base: SessionMessage | None = None

@@ -45,6 +45,9 @@ async def begin(
         since=setup.session.now(),
         message=message if run.is_new else None,
         replaces=run.previous.id if run.previous is not None else None,
+        question=message.node,
+        branch=state.spot.branch,
+        lineage=state.spot.lineage,
     )
     with setup.bound():
         span = setup.span(turn.number)
@@ -129,12 +132,11 @@ async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) ->
     if message.is_stopped:
         await setup.apply(head, states.StopQueued(message.id))
         return None
-    state = await setup.session.load(message.id)
+    state = await setup.session.load(message.query)
     if state.head.version != head.version:
         return None
     setup.meter.forget()
-    number = head.latest_turn_number + 1
-    run = states.Run(states.question_of(message.id, message.text, number))
+    run = states.Run(states.question_of(message.query, state.after, state.spot))
     # Its waiting time does not count as turn time.
     return await begin(setup, state, run, replace(limit, started_at=time.monotonic()), queued=message)
 

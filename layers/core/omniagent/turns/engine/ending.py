@@ -16,11 +16,11 @@ from omniagent.ai.result import RunResult
 from omniagent.ai.schema import json_output
 from omniagent.aio import cancelled, ensure_not_cancelled, retry_once, within
 from omniagent.errors import AnswerTooLong, OmniAgentError, StorageError, StorageRejected, StorageUnavailable, TurnLost
-from omniagent.messages import FinishReason, Status, Usage, has_content, steering_of
+from omniagent.messages import FinishReason, Status, Usage, steering_of
 from omniagent.protocol import events
 from omniagent.session import window
-from omniagent.session.live import SessionHead, SessionMessage
-from omniagent.session.summaries import Summarized
+from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
+from omniagent.session.summaries import SharedPrompt, Summarized
 from omniagent.tracing import current_traceparent
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.answer_work import Ending
@@ -30,7 +30,6 @@ from omniagent.turns.engine.tool_loop import Progress
 from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.live_journal import LiveJournal
 from omniagent.turns.journal.recorder import AnswerRecorder
-from omniagent.turns.journal.replay import emit_parts
 from omniagent.turns.setup import TurnSetup
 from omniagent.turns.state import End, Moved, Wait, is_over
 
@@ -43,10 +42,14 @@ MAX_OUTPUT_CHARS = 50_000
 class SummaryBeside:
     """A summary that runs beside the answer and stores itself when it is ready."""
 
-    def __init__(self, setup: TurnSetup, assignment: Assignment, number: int) -> None:
+    def __init__(
+        self, setup: TurnSetup, assignment: Assignment, turn: LiveTurn, prompt: Callable[[], SharedPrompt | None]
+    ) -> None:
         self._setup = setup
         self._state = assignment.state
-        self._number = number
+        self._number = turn.number
+        self._at = turn.asked_at
+        self._prompt = prompt
         self._task: asyncio.Task[Summarized] | None = None
         self._cost = Usage()
         """Of the model calls so far. Reported after the answer, also if the summary fails or is given up."""
@@ -69,7 +72,7 @@ class SummaryBeside:
             self._task = asyncio.create_task(self._summarize(), name="summary")
 
     async def _summarize(self) -> Summarized:
-        return await self._setup.summaries(self._note_cost).update(most=1)
+        return await self._setup.summaries(self._note_cost).update(at=self._at, most=1, prompt=self._prompt())
 
     def _note_cost(self, _: Purpose, usage: Usage) -> None:
         self._cost += usage
@@ -114,8 +117,14 @@ NAME_SECONDS = 12.0
 class SideWork:
     """The work beside and after a turn that no reader waits for: summary, name, callbacks."""
 
-    def __init__(self, setup: TurnSetup, assignment: Assignment, keeper: Keeper) -> None:
-        self.summary = SummaryBeside(setup, assignment, keeper.turn.number)
+    def __init__(
+        self,
+        setup: TurnSetup,
+        assignment: Assignment,
+        keeper: Keeper,
+        prompt: Callable[[], SharedPrompt | None],
+    ) -> None:
+        self.summary = SummaryBeside(setup, assignment, keeper.turn, prompt)
         self._setup = setup
         self._assignment = assignment
         self._keeper = keeper
@@ -202,11 +211,10 @@ class Conclusion:
             stored = await retry_once(lambda: self._stored(answer))
         except StorageError as exc:
             return self._not_stored(answer, exc)
-        if stored.id == answer.id and stored.status != ending.status:  # it was reduced
+        if stored.status != ending.status:  # it was reduced
             ending = replace(ending, status="failed", reason="error", error=AnswerTooLong())
         self._announce(stored, ending)
-        discarded = answer if stored.id != answer.id else None
-        return self._result(stored, ending.status, ending.reason, error=ending.error, discarded=discarded)
+        return self._result(stored, ending.status, ending.reason, error=ending.error)
 
     def failed(self, exc: Exception) -> RunResult:
         """End the stream of a turn that could not be concluded."""
@@ -215,25 +223,20 @@ class Conclusion:
         return self._not_stored(self._answer(Ending("failed", "error", error=error)), error)
 
     def _answer(self, ending: Ending) -> SessionMessage:
-        """Close the answer for good. A failed one gets the fallback text, unless it is empty and replaces another."""
-        has_previous = self._assignment.previous is not None
-        if ending.status == "failed" and (has_content(self._recorder.parts) or not has_previous):
+        """Close the answer for good. A failed one gets the fallback text."""
+        if ending.status == "failed":
             self._recorder.add_paragraph(self._setup.agent.fallback)
         known = {part.message_id for part in steering_of(self._recorder.parts)}
         for message in self._turn.joined:
             if message.id not in known:  # it joined, and no model call followed
                 self._recorder.steering(message.id, message.text)
         self._recorder.seal(waiting=ending.status == "waiting")
-        return SessionMessage(
-            id=self._turn.id,
-            role="assistant",
-            turn_number=self._turn.number,
-            parts=self._recorder.parts,
-            status=ending.status,
+        return self._turn.answer(
+            self._recorder.parts,
+            ending.status,
+            self._metadata(ending),
             usage=self._progress.usage,
-            metadata=self._metadata(ending),
             trace=current_traceparent(),
-            run=self._turn.run,
         )
 
     async def _stored(self, answer: SessionMessage) -> SessionMessage:
@@ -260,9 +263,9 @@ class Conclusion:
                 pause = min(pause * 2, 2.0)
 
     async def _end_turn(self, answer: SessionMessage) -> SessionMessage:
-        """End the turn with this answer, or let it wait. Returns the stored answer: this one, or the previous."""
-        run, previous = self._turn.run, self._assignment.previous
-        event = Wait(run, answer, previous) if answer.status == "waiting" else End(run, answer, previous)
+        """End the turn with this answer, or let it wait. Returns the stored answer."""
+        run = self._turn.run
+        event = Wait(run, answer) if answer.status == "waiting" else End(run, answer)
         head: SessionHead | None = self._keeper.head
         while head is not None:
             try:
@@ -271,20 +274,16 @@ class Conclusion:
                 break
             if after is not None:
                 self._keeper.head = after
-                return answer if previous is None or answer.replaces(previous) else previous
+                return answer
             head = await self._setup.session.head()
-        stored = await self._setup.session.find(answer.id)
+        stored = await self._setup.session.node(answer.id)
         if stored is None or stored.run != run:
             raise TurnLost(f"turn {answer.id} was taken over, or its session is deleted")
         return stored  # an earlier try succeeded, and its reply was lost
 
     def _announce(self, stored: SessionMessage, ending: Ending) -> None:
-        """Push the end of the stream. If the previous answer stays in place, the stream shows that one."""
+        """Push the end of the stream."""
         self._journal.hold()
-        if stored.id != self._turn.id:
-            self._journal.drop_start()
-            self._journal.push(events.Start(stored.id, stored.ui_metadata))
-            emit_parts(stored.parts, self._journal.push)
         if ending.stop_reason in ("cancelled", "deadline", "shutdown"):
             self._journal.push(events.Abort(ending.stop_reason))
         self._journal.push(events.Finish(ending.reason, dict(stored.metadata)))
@@ -306,7 +305,6 @@ class Conclusion:
         *,
         error: OmniAgentError | None,
         stored: bool = True,
-        discarded: SessionMessage | None = None,
     ) -> RunResult:
         return RunResult(
             session_id=self._setup.session.session_id,
@@ -320,7 +318,6 @@ class Conclusion:
             tool_errors=self._progress.tool_errors,
             usage_before=self._progress.usage_before,
             is_continued=self._assignment.base is not None,
-            discarded=discarded,
         )
 
     def _session_data(self, stored: SessionMessage, status: Status) -> dict[str, Any]:
@@ -356,7 +353,8 @@ class Conclusion:
             "turnNumber": self._turn.number,
             "status": ending.status,
             "finishReason": ending.reason,
-            "model": self._setup.model,
+            "model": progress.models[-1] if progress.models else self._setup.model,
+            **({"models": progress.models} if len(progress.models) > 1 else {}),
             "stepCount": progress.steps,
             "usage": progress.usage.to_dict(),
             "durationMs": before.get("durationMs", 0) + _milliseconds(time.monotonic() - started_at),

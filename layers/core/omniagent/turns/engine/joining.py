@@ -1,13 +1,11 @@
-"""Answers that exist already: of a running turn, to follow, or of the history, to replay."""
+"""Answers of a running turn, to follow."""
 
 from functools import partial
 
-from omniagent.errors import NotRegenerable
-from omniagent.session.live import LiveTurn, SessionHead, SessionState
+from omniagent.session.live import LiveTurn, SessionHead
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.turn import Turn
 from omniagent.turns.journal.follow import FollowedAnswer
-from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.setup import TurnSetup
 
 
@@ -29,7 +27,7 @@ async def followed(
     if turn.is_continued:
         from omniagent.turns.engine.waiting import base_of, frames_before  # needed only for a turn that waited
 
-        base = await setup.session.find(turn.id)
+        base = await setup.session.node(turn.id)
         if base is None or base.status != "waiting":
             return None
         answer.begin_with(base, base_of(base), frames_before(base))
@@ -52,12 +50,3 @@ async def joined(
         run = await go_on(setup, limit, head)
         turn = turn if run is None else run.turn
     return await followed(setup, turn, limit, run)
-
-
-async def replayed(setup: TurnSetup, state: SessionState, turn_number: int) -> ReplayedAnswer:
-    """Return the stored answer of a turn. Raises `NotRegenerable` if it was deleted."""
-    answer = state.answer if turn_number == state.head.latest_turn_number else None
-    answer = answer or await setup.session.answer(turn_number)
-    if answer is None:
-        raise NotRegenerable
-    return ReplayedAnswer(setup.session.session_id, answer)

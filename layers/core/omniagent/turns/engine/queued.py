@@ -19,13 +19,13 @@ from omniagent.errors import (
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
 from omniagent.session.live import SessionHead
+from omniagent.session.query import Query
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.beginning import begin_queued
 from omniagent.turns.engine.joining import followed
 from omniagent.turns.journal import follow
 from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
 from omniagent.turns.journal.replay import ReplayedAnswer
-from omniagent.turns.query import Query
 from omniagent.turns.setup import TurnSetup
 from omniagent.turns.state import is_over
 from omniagent.turns.watch.stopping import stop_session
@@ -52,6 +52,7 @@ class QueuedAnswer:
     def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit) -> None:
         self._setup = setup
         self._session = setup.session
+        self._query = query
         self._message_id = query.message_id
         self._limit = limit
         # The latest time to begin the turn. The rest of the deadline belongs to the turn itself.
@@ -204,13 +205,10 @@ class QueuedAnswer:
 
     async def _answered(self) -> AnswerSource:
         """Return the stored answer of a message that has left the line."""
-        message = await self._session.find(self._message_id)
-        if message is None:
+        state = await self._session.load(self._query)
+        if state.earlier is None or state.answer is None:
             raise SessionErased
-        answer = message if message.role == "assistant" else await self._session.answer(message.turn_number)
-        if answer is None:
-            raise SessionErased
-        return ReplayedAnswer(self._session.session_id, answer)
+        return ReplayedAnswer(self._session.session_id, state.answer)
 
 
 def _public(exc: BaseException) -> str:

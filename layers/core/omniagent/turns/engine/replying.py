@@ -11,6 +11,7 @@ from omniagent.protocol import sse
 from omniagent.session.ids import new_id, user_id_of
 from omniagent.session.live import SessionHead, SessionMessage, SessionState
 from omniagent.session.manager import SessionManager
+from omniagent.session.query import Query
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.assignment import Assignment
 from omniagent.turns.engine.beginning import start, traced
@@ -52,14 +53,22 @@ class Replies:
         """Return the rest of the answer. Raises a `RequestError` if a reply is not acceptable: nothing has changed."""
         with self._setup.bound():
             for _ in range(MAX_READS):
-                state = await self._session.load(self._message_id or None)
+                name = self._message_id or await self._latest()
+                state = await self._session.load(Query(regenerate=True, replaces=name))
                 with suppress(Moved):
                     if (answer := await self._given(state)) is not None:
                         return answer
             raise TurnInProgress(retry_after=1.0)
 
+    async def _latest(self) -> str | None:
+        """Return the id of the answer that replies without an id are for."""
+        head = await self._session.head()
+        if head is None:
+            return None
+        return head.leaf.node if head.turn is None else head.turn.id
+
     async def _given(self, state: SessionState) -> AnswerSource | None:
-        message = state.earlier if self._message_id else state.answer
+        message = state.earlier
         if message is None or message.role != "assistant":
             raise UnknownRequest
         if await close_expired(self._setup, state.head):
@@ -90,14 +99,13 @@ class Replies:
 
     async def _gone_on(self, state: SessionState, judgement: Judgement) -> Turn | None:
         """Go on with the turn in this process."""
-        turn, question, answer = state.head.turn, state.question, judgement.message
+        question, answer = state.question, judgement.message
         span = self._setup.span(answer.turn_number)
         head = await traced(span, self._setup.apply(state.head, Reply(new_id(), answer)))
         if head is None:
             span.end()
             return None
-        is_own = question is not None and turn is not None and question.id == turn.message_id
-        text = question.text if question is not None and is_own else ""
+        text = question.text if question is not None and question.node == answer.parent else ""
         return start(self._setup, Assignment(head, state, self._limit, text, base=answer), span)
 
     async def _judged(self, message: SessionMessage) -> Judgement:

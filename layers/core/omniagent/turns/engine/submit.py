@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import TurnInProgress
 from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
+from omniagent.session.query import Query
 from omniagent.turns import state as states
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.beginning import begin
-from omniagent.turns.engine.joining import joined, replayed
-from omniagent.turns.query import Query
+from omniagent.turns.engine.joining import joined
+from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.setup import TurnSetup
 from omniagent.turns.watch.stopping import stop_session
 
@@ -36,19 +37,19 @@ class Submission:
         """Return the answer to read. Raises a `RequestError`, or the error that makes the session unavailable."""
         with self._setup.bound():
             while True:
-                state = await self._session.load(self._query.known_id)
+                state = await self._session.load(self._query)
                 decision = await decided(self._setup, state, self._query)
                 with suppress(states.Moved):
-                    if (answer := await self._carried_out(state, decision)) is not None:
-                        return answer
+                    if (source := await self._carried_out(state, decision)) is not None:
+                        return source
 
     async def _carried_out(self, state: SessionState, decision: states.Decision) -> AnswerSource | None:
         """Do what was decided. None if the session has moved on, so it is decided again."""
         match decision:
             case states.Refuse(error):
                 raise error
-            case states.Replay(number):
-                return await replayed(self._setup, state, number)
+            case states.Replay(answer):
+                return ReplayedAnswer(self._session.session_id, answer)
             case states.Run():
                 await self._setup.meter.admit()
                 return await begin(self._setup, state, decision, self._limit)
@@ -105,7 +106,7 @@ async def decided(setup: TurnSetup, state: SessionState, query: Query, *, backgr
 
 async def queue(setup: TurnSetup, head: SessionHead, query: Query, closes: SessionMessage | None) -> bool:
     """Put a message in line. False if the session has moved on."""
-    message = QueuedMessage(query.message_id, query.text, query.busy or "queue")
+    message = QueuedMessage.of(query)
     event = states.Close(closes, message) if closes is not None else states.Enqueue(message)
     after = await setup.apply(head, event)
     if after is not None:

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelFinish,
     ModelReasoning,
     ModelReasoningDone,
+    ModelReplaced,
     ModelRequest,
     ModelSource,
     ModelText,
@@ -86,6 +87,11 @@ class Progress:
     """This process has completed a model call or tools."""
     calls_before: int = 0
     """The tool calls from before the turn waited. `tool_calls` and `tool_errors` are those of this run."""
+    models: list[str] = field(default_factory=list)
+    """The models that wrote the answer's steps, each once. The last one wrote the last step."""
+
+    def note_model(self, model: str) -> None:
+        self.models = [*(known for known in self.models if known != model), model]
 
 
 class ToolLoop:
@@ -112,6 +118,8 @@ class ToolLoop:
         self._recorder = recorder
         self._compose = compose
         self._before_tools = before_tools
+        self._model = setup.model
+        """The model that is answering: one of the chain."""
         self._rejected: StepWithdrawn | None = None
         """The answer that did not fit the agent's `output`, until another one is accepted."""
 
@@ -149,7 +157,8 @@ class ToolLoop:
             ensure_not_cancelled()
             self._checkpoint()
             await self._take_joining()
-            reason = await self._end_step(*await self._step(self._request(instructions)), tools)
+            request = self.request(instructions, self._compose(self._recorder.parts))
+            reason = await self._end_step(*await self._step(request), tools)
         return reason
 
     async def _take_joining(self) -> bool:
@@ -166,6 +175,8 @@ class ToolLoop:
         if draft.first_token_at is not None:
             progress.first_token_at = time.monotonic() - (time.time() - draft.first_token_at)
         progress.steps += len(draft.steps)
+        for step in draft.steps:
+            progress.note_model(step.model)
         self._rejected = draft.rejected
         progress.tool_errors = sum(isinstance(part, ToolPart) and part.error is not None for part in parts)
         if not draft.steps:
@@ -209,11 +220,12 @@ class ToolLoop:
         is_asked = isinstance(self._recorder.parts[-1], SteeringPart) or await self._take_joining()
         return None if is_asked else reason
 
-    def _request(self, instructions: str) -> ModelRequest:
+    def request(self, instructions: str, messages: Sequence[ChatMessage]) -> ModelRequest:
+        """Return a model call of this agent. The next one may add messages; all else stays the same."""
         setup = self._setup
         return ModelRequest(
             instructions=instructions,
-            messages=self._compose(self._recorder.parts),
+            messages=messages,
             tools=setup.agent.tool_specs(),
             overrides=setup.overrides,
             output=setup.agent.output_format(),
@@ -243,6 +255,7 @@ class ToolLoop:
 
     async def _call(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:
         first_part = len(self._recorder.parts)
+        self._model = self._setup.model
         try:
             finish, calls = await self._stream(request)
         except BaseException as exc:
@@ -252,7 +265,7 @@ class ToolLoop:
         output = self._recorder.parts[first_part:]
         await self._count(finish.usage if finish.usage.total_tokens else _estimated(request, output, is_stopped=True))
         if not calls and not any(isinstance(part, TextPart) for part in output):
-            raise EmptyAnswer(f"{self._setup.model} answered nothing ({finish.reason})")
+            raise EmptyAnswer(f"{self._model} answered nothing ({finish.reason})")
         return finish, calls
 
     def _checkpoint(self, *, has_open_calls: bool = False) -> None:
@@ -265,7 +278,8 @@ class ToolLoop:
         # Longer arguments are an error, complete or truncated.
         written = [(call.call_id, call.name, call.arguments[: MAX_INPUT_CHARS + 1]) for call in calls]
         seconds_ago = time.monotonic() - (self.progress.first_token_at or time.monotonic())
-        self._recorder.note(StepEnded(reason, written, time.time() - seconds_ago))
+        self.progress.note_model(self._model)
+        self._recorder.note(StepEnded(reason, written, time.time() - seconds_ago, self._model))
 
     async def _count(self, usage: Usage) -> None:
         self.progress.usage += usage
@@ -275,6 +289,7 @@ class ToolLoop:
     async def _stream(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:
         calls: list[ModelToolCall] = []
         recorder = self._recorder
+        first_part = len(recorder.parts)
         async with aclosing(call_model(self._setup.provider, request, purpose="answer")) as model_events:
             async for event in model_events:
                 match event:
@@ -299,11 +314,22 @@ class ToolLoop:
                         calls.append(event)
                     case ModelSource():
                         recorder.source(_source_part(event))
+                    case ModelReplaced():
+                        calls.clear()
+                        await self._replace_model(event.model, request, recorder.parts[first_part:])
                     case ModelFinish():
                         return event, calls
                     case _:
                         raise _no_event(self._setup.model, event)
         raise ModelStreamBroken(f"{self._setup.model}: the stream has no end: no ModelFinish came")
+
+    async def _replace_model(self, model: str, request: ModelRequest, shown: Sequence[Part]) -> None:
+        """Withdraw what a model has shown before it failed, and pay for it. None of its tools has run."""
+        self._model = model
+        if shown:
+            self._recorder.withdraw(StepWithdrawn())
+            await self._count(_estimated(request, shown, is_stopped=False))
+            await self._setup.meter.before_call()
 
     def _is_accepted(self, reason: FinishReason) -> bool:
         """Validate the answer of an agent with `output`. One that does not fit is withdrawn; one may be corrected."""

@@ -6,10 +6,12 @@ import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from omniagent.ai import prompts
 from omniagent.ai.context import RunContext
+from omniagent.ai.providers.llm_provider import Overrides
 from omniagent.ai.result import RunResult
 from omniagent.aio import retry_once
 from omniagent.errors import AnswerTooLong, OmniAgentError, TurnInProgress
@@ -26,6 +28,7 @@ from omniagent.messages import (
 from omniagent.protocol import events
 from omniagent.session import window
 from omniagent.session.live import LiveTurn, QueuedMessage
+from omniagent.session.summaries import SharedPrompt
 from omniagent.team_code import team_code
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.turns.engine.answer_work import AnswerWork, Ending
@@ -68,8 +71,10 @@ class Turn:
             progress=_progress(assignment),
             is_closing=self._is_closing,
         )
-        self._side = SideWork(setup, assignment, self._keeper)
+        self._side = SideWork(setup, assignment, self._keeper, self._shared_prompt)
         self._context: RunContext | None = None
+        self._instructions = ""
+        """What the agent's functions say for this turn."""
         self._work: AnswerWork | None = None
         self._stopped_early: StopReason | None = None
         self._task: asyncio.Task[None] | None = None
@@ -152,8 +157,6 @@ class Turn:
             self._journal.note(RunStarted(self._turn.run, self._turn.attempt, time.time()))
         metadata = {"sessionId": self._setup.session.session_id, "turnNumber": self._turn.number}
         previous, base = self._assignment.previous, self._assignment.base
-        if previous is not None:
-            self._journal.withhold_start()
         self._journal.push(events.Start(self.message_id, metadata))
         if base is not None:
             from omniagent.turns.engine.waiting import go_on_with  # needed only for a turn that waited
@@ -235,7 +238,7 @@ class Turn:
         )
         if draft is None or not draft.was_asked:
             await call_back(agent.callbacks.on_start, context)
-        instructions = await agent.instructions_for(context)
+        instructions, self._instructions = await agent.prompt_for(context)
         return await self._loop.run(context, instructions, self._tool_seconds, draft)
 
     def _show_data(self, part: DataPart, transient: bool) -> None:
@@ -254,12 +257,29 @@ class Turn:
             self._setup.window_limits,
             question,
             answer,
+            instructions=self._instructions,
             summary=prompts.summary_message(state.summary.content) if state.summary else None,
             summarized_to=state.summarized_to,
         )
         if not self._assignment.text:  # the question of a continued answer was deleted
             messages.remove(question)
         return messages
+
+    def _shared_prompt(self) -> SharedPrompt | None:
+        """Return the prompt that a summary may begin with, if it is made by the same model in the same way."""
+        agent, state, limits = self._setup.agent, self._assignment.state, self._setup.window_limits
+        chosen = self._setup.overrides
+        # `extra` may ask for reasoning, which costs more than the cache saves.
+        if agent.summary != Overrides() or agent.output is not None or chosen.extra or not self._assignment.text:
+            return None
+        *messages, question = self._compose(())
+        room = limits.max_tokens - window.estimate_parts(question.parts)
+        before = state.before(self._turn.number)
+        shown = window.window(before, limits, summarized_to=state.summarized_to, room=room)
+        request = replace(
+            self._loop.request(agent.fixed_instructions, messages), overrides=Overrides(model=chosen.model)
+        )
+        return SharedPrompt(self._setup.provider, request, shown[0].number) if shown else None
 
     def _tool_seconds(self) -> float:
         """Return the time left for a tool. A turn that can be handed over sets no limit: it cuts the tool off."""
@@ -288,4 +308,5 @@ def _progress(assignment: Assignment) -> Progress:
         usage_before=base.usage,
         steps=sum(isinstance(part, StepPart) for part in base.parts),
         calls_before=sum(isinstance(part, ToolPart) for part in base.parts),
+        models=[*(base.metadata.get("models") or filter(None, [base.metadata.get("model")]))],
     )

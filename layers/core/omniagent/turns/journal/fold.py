@@ -82,7 +82,7 @@ class Draft:
         self.was_asked = True
 
     def _note_withdrawn(self, record: StepWithdrawn) -> None:
-        self.rejected = record
+        self.rejected = record if record.correction else self.rejected
 
     def _note_approved(self, _: ApprovedStarted) -> None:
         self.has_approved = True

@@ -27,7 +27,7 @@ from omniagent.turns.journal.records import (
     unread,
     withdraws,
 )
-from omniagent.turns.journal.replay import closing_frames, interrupted_frames, missing_frames, replay_of, start_of
+from omniagent.turns.journal.replay import interrupted_frames, missing_frames, replay_of, start_of
 from omniagent.turns.registry import Chunk
 from omniagent.turns.setup import TurnSetup
 
@@ -272,16 +272,10 @@ class FollowedAnswer:
     async def _ending(self, sent: Sequence[bytes]) -> bytes:
         """Return the rest of the stored answer of a turn whose journal has no end."""
         answer = await self._stored()
-        has_started = bool(self._prefix) or any(map(is_start, sent))  # a regeneration withholds its start
+        has_started = bool(self._prefix) or any(map(is_start, sent))
         if answer is None:
             return interrupted_frames(sent, self._base) if has_started else sse.DONE
-        if has_started and answer.id == self.message_id:
-            return missing_frames(sent, answer, self._base)
-        return closing_frames(sent, self._base) + replay_of(answer)
+        return missing_frames(sent, answer, self._base) if has_started else replay_of(answer)
 
     async def _stored(self) -> SessionMessage | None:
-        """Return the turn's answer: its own, or the previous one if it was kept."""
-        found = await self._session.find(self.message_id)
-        if found is None and self._turn.replaces is not None:
-            found = await self._session.find(self._turn.replaces)
-        return found
+        return await self._session.node(self.message_id)

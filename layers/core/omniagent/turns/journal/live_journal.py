@@ -21,19 +21,11 @@ class LiveJournal:
         self._held_at: int | None = None
         self._last_record = len(self.lines) - 1
         self._last_withdrawal = -1
-        self._start: list[bytes] | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self._on_shown: Callable[[], None] | None = None
 
     def push(self, event: StreamEvent) -> None:
-        line = sse.line(event)
-        if self._start is not None:
-            if isinstance(event, _SHOWS_NOTHING):
-                self._start.append(line)
-                return
-            self.lines += self._start
-            self._start = None
-        self.lines.append(line)
+        self.lines.append(sse.line(event))
         if self._waiting:
             self._wake()
         if self._on_shown is not None and not isinstance(event, _SHOWS_NOTHING):
@@ -56,14 +48,6 @@ class LiveJournal:
                 self._last_withdrawal = len(self.lines)
             self.lines.append(line)
 
-    def withhold_start(self) -> None:
-        """Withhold the start of the answer until some of it is shown: it may leave a previous answer in place."""
-        self._start = []
-
-    def drop_start(self) -> None:
-        """Drop the withheld start: none of this answer will be shown."""
-        self._start = None
-
     def hold(self) -> None:
         """Hide what is pushed from now on from readers until `close`."""
         if self._held_at is None:
@@ -83,8 +67,6 @@ class LiveJournal:
     async def read_frames(self) -> AsyncIterator[bytes]:
         """Yield the stream's bytes from its start. Lines that are ready together are yielded as one piece."""
         position = 0
-        if self._start is not None:
-            yield sse.KEEP_ALIVE  # the status line need not wait for what is withheld
         while True:
             if ready := self.lines[position : self._held_at]:
                 start, position = position, position + len(ready)

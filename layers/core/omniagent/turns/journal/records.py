@@ -46,17 +46,19 @@ class StepEnded(Record):
     calls: Sequence[tuple[str, str, str]] = ()
     """The id, name and arguments of each tool call."""
     first_token_at: float | None = None
+    model: str = ""
+    """The model that answered: one of the chain."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepWithdrawn(Record):
-    """What the open step has shown so far is withdrawn. The step goes on: the model is called again."""
+    """What the open step has shown so far is withdrawn. The step goes on with another model call."""
 
     kind = "withdrawn"
-    rejected: str
+    rejected: str = ""
     """The answer that did not fit the agent's `output`, as the model reads it when it is asked to correct it."""
-    correction: str
-    """What the model is told to correct."""
+    correction: str = ""
+    """What the model is told to correct. Empty: the call itself failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ async def close_expired(setup: SessionSetup, head: SessionHead) -> bool:
     turn, now = head.waiting, setup.session.now()
     if turn is None or not is_over(head, now):
         return False
-    answer = await setup.session.find(turn.id)
+    answer = await setup.session.node(turn.id)
     if answer is None or answer.status != "waiting":
         return False
     closed = closed_by_message(turn, answer, now)
@@ -77,16 +77,13 @@ async def taken_over(setup: SessionSetup, head: SessionHead) -> Taken | None:
 async def close_turn(setup: SessionSetup, taken: Taken, status: Status) -> None:
     """Store what a dead turn had shown as a cancelled or interrupted answer."""
     turn = taken.turn
-    base = await setup.session.find(turn.id) if turn.is_continued else None
+    base = await setup.session.node(turn.id) if turn.is_continued else None
     draft = fold(taken.chunks[:-1], base_parts(base), takes_over=False)
     answer = _closed_answer(setup, turn, draft, base, status)
-    previous = None
-    if turn.replaces is not None and base is None:
-        previous = await setup.session.find(turn.replaces)
     fresh: SessionHead | None = taken.head
     while fresh is not None:
         try:
-            if await setup.apply(fresh, End(turn.run, answer, previous)) is not None:
+            if await setup.apply(fresh, End(turn.run, answer)) is not None:
                 break
         except Moved:
             return
@@ -126,13 +123,4 @@ def _closed_answer(
         "stopReason": status,
         **({"stepCount": steps + len(draft.calls), "usage": usage.to_dict()} if draft.calls else {}),
     }
-    return SessionMessage(
-        id=turn.id,
-        role="assistant",
-        turn_number=turn.number,
-        parts=draft.recorder.parts,
-        status=status,
-        usage=usage,
-        metadata=metadata,
-        run=turn.run,
-    )
+    return turn.answer(draft.recorder.parts, status, metadata, usage=usage)

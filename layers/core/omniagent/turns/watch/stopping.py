@@ -35,8 +35,8 @@ async def _is_meant(setup: SessionSetup, turn: LiveTurn, message_id: str | None)
     """Whether the turn is the one to stop. A message that it answers may be in the history."""
     if turn.is_named(message_id):
         return True
-    message = await setup.session.find(message_id) if message_id is not None else None
-    return message is not None and message.turn_number == turn.number
+    found = await setup.session.find(message_id, at=turn.place) if message_id is not None else ()
+    return any(message.node in (turn.id, turn.question) for message in found)
 
 
 async def _stop_running(setup: SessionSetup, head: SessionHead, turn: LiveTurn) -> None:
@@ -53,7 +53,7 @@ async def _waits(setup: SessionSetup, turn: LiveTurn) -> bool:
 
 
 async def _stop_waiting(setup: SessionSetup, head: SessionHead, turn: LiveTurn) -> bool:
-    answer = await setup.session.find(turn.id)
+    answer = await setup.session.node(turn.id)
     if answer is None:
         return True  # deleted meanwhile
     after = await setup.apply(head, Close(closed(answer, "cancelled", STOPPED_ERROR)))

@@ -49,8 +49,9 @@ async def go_on(setup: TurnSetup, limit: TimeLimit, head: SessionHead) -> Turn |
         if taken is None:
             return None
         turn, chunks = taken.turn, taken.chunks
-        base = await session.find(turn.id) if turn.is_continued else None
-        signals, state = await both(setup.registry.signals(session.key, turn.journal), session.load(turn.message_id))
+        base = await session.node(turn.id) if turn.is_continued else None
+        previous = await session.node(turn.replaces) if turn.replaces is not None and base is None else None
+        signals, state = await both(setup.registry.signals(session.key, turn.journal), session.load())
         draft = fold(chunks[:-1], base_parts(base))
         if signals.stop or not draft.is_readable or turn.attempt - draft.hand_overs > MAX_ATTEMPTS:
             if not signals.stop:
@@ -64,15 +65,21 @@ async def go_on(setup: TurnSetup, limit: TimeLimit, head: SessionHead) -> Turn |
             logger.info("turn goes on", extra=details)
         else:
             logger.warning("dead turn continued", extra=details)
-        return start(setup, _assignment(taken, state, limit, draft, base), setup.span(turn.number))
+        return start(
+            setup, _assignment(taken, state, limit, draft, base=base, previous=previous), setup.span(turn.number)
+        )
 
 
 def _assignment(
-    taken: Taken, state: SessionState, limit: TimeLimit, draft: Draft, base: SessionMessage | None
+    taken: Taken,
+    state: SessionState,
+    limit: TimeLimit,
+    draft: Draft,
+    *,
+    base: SessionMessage | None,
+    previous: SessionMessage | None,
 ) -> Assignment:
-    turn = taken.turn
-    question = turn.message or (state.question if state.question and state.question.id == turn.message_id else None)
-    previous = state.answer if state.answer is not None and state.answer.id == turn.replaces else None
+    question = taken.turn.message or state.question
     seconds = max(0.0, time.time() - draft.begun_at) if draft.begun_at is not None else 0.0
     return Assignment(
         taken.head,

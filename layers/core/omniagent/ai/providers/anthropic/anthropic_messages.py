@@ -18,7 +18,14 @@ from omniagent.ai.providers.model_rules import (
     fit_sampling,
     nearest_effort,
 )
-from omniagent.ai.providers.sent_parts import steps, tool_input, tool_name, tool_output
+from omniagent.ai.providers.sent_parts import (
+    cached_questions,
+    split_system,
+    steps,
+    tool_input,
+    tool_name,
+    tool_output,
+)
 from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
 from omniagent.errors import ConfigurationError
 from omniagent.messages import ChatMessage, Part, ReasoningPart, TextPart, ToolPart
@@ -76,7 +83,7 @@ class AnthropicMessages(ApiProvider):
         body = {
             "model": model,
             "max_tokens": limit,
-            **_cached_prefix(request.instructions, tools),
+            **_cached_prefix(*split_system(request), tools),
             "messages": list(_alternating(_messages(request))),
             "cache_control": _CACHED,
             **_tool_choice(tools, own.parallel_tool_calls),
@@ -135,11 +142,12 @@ def _output_config(output: OutputFormat | None) -> Json:
     return {} if output is None else {"format": {"type": "json_schema", "schema": output.schema}}
 
 
-def _cached_prefix(instructions: str, tools: list[Json]) -> Json:
-    """Return tools and instructions, with a breakpoint of the cache after them."""
+def _cached_prefix(instructions: str, changing: str, tools: list[Json]) -> Json:
+    """Return tools and instructions, with a breakpoint of the cache before those that may change."""
     system = [{"type": "text", "text": instructions, "cache_control": _CACHED}] if instructions.strip() else []
     if tools and not system:
         tools[-1] = {**tools[-1], "cache_control": _CACHED}
+    system += [{"type": "text", "text": changing}] if changing else []
     return {**({"tools": tools} if tools else {}), **({"system": system} if system else {})}
 
 
@@ -164,25 +172,32 @@ def _user_id(user_id: str) -> str:
 def _messages(request: ModelRequest) -> Iterator[Json]:
     questions = [number for number, message in enumerate(request.messages) if message.role == "user"]
     turn_start = questions[-1] if questions else 0
+    marked = cached_questions(request.messages)
     for number, message in enumerate(request.messages):
         if message.role == "assistant":
             yield from _answer_messages(message, in_turn=number > turn_start)
-        elif message.text.strip():
-            yield {"role": "user", "content": [{"type": "text", "text": message.text}]}
+        elif message.text.strip() and (number or message.role == "user"):
+            mark = {"cache_control": _CACHED} if number in marked else {}
+            yield {"role": message.role, "content": [{"type": "text", "text": message.text, **mark}]}
 
 
 def _alternating(messages: Iterator[Json]) -> Iterator[Json]:
-    """Join messages of one role that follow each other. The results of tools stay first, as the API demands."""
+    """Join messages of one role that follow each other. The results of tools stay first, as the API demands.
+
+    Instructions come after all of the user's messages: an answer has to follow them.
+    """
     last: Json | None = None
+    instructions: list[Json] = []
     for message in messages:
-        if last is not None and last["role"] == message["role"]:
+        if message["role"] == "system":
+            instructions.append(message)
+        elif last is not None and last["role"] == message["role"]:
             last["content"] += message["content"]
-            continue
-        if last is not None:
-            yield last
-        last = message
-    if last is not None:
-        yield last
+        else:
+            yield from [*([last] if last else []), *instructions]
+            last = message
+            instructions.clear()
+    yield from [*([last] if last else []), *instructions]
 
 
 def _answer_messages(message: ChatMessage, *, in_turn: bool) -> Iterator[Json]:

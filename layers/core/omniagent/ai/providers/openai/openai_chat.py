@@ -15,7 +15,14 @@ from omniagent.ai.providers.llm_provider import (
 from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.chat_dialect import ChatDialect
 from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
-from omniagent.ai.providers.sent_parts import steps, to_json, tool_arguments, tool_name, tool_output
+from omniagent.ai.providers.sent_parts import (
+    split_system,
+    steps,
+    to_json,
+    tool_arguments,
+    tool_name,
+    tool_output,
+)
 from omniagent.ai.providers.stream_reader import (
     Call,
     Json,
@@ -99,13 +106,16 @@ def _response_format(output: OutputFormat | None) -> Json:
 
 
 def _messages(request: ModelRequest, dialect: ChatDialect) -> Iterator[Json]:
-    if request.instructions:
-        yield {"role": "system", "content": request.instructions}
+    if instructions := "\n\n".join(filter(None, split_system(request))):
+        yield {"role": "system", "content": instructions}
     parts = (part for message in request.messages for part in message.parts)
     ids = dialect.sent_ids(part for part in parts if isinstance(part, ToolPart))
-    for message in request.messages:
+    for number, message in enumerate(request.messages):
         if message.role == "assistant":
             yield from _answer_messages(message, dialect, ids)
+        elif message.role == "system":
+            if number:
+                yield {"role": "system", "content": message.text}
         elif message.text:
             yield {"role": "user", "content": message.text}
 

@@ -227,6 +227,7 @@ class _Sdk(openai.AsyncOpenAI):
     """
 
     signing: _Signing | None = None
+    max_wait_seconds = math.inf
 
     @property
     def custom_auth(self) -> httpx2.Auth | None:
@@ -234,7 +235,8 @@ class _Sdk(openai.AsyncOpenAI):
 
     def _should_retry(self, response: httpx2.Response) -> bool:
         wait = self._parse_retry_after_header(response.headers) or 0.0
-        return asyncio.get_running_loop().time() + wait < _retry_by.get() and super()._should_retry(response)
+        is_in_time = asyncio.get_running_loop().time() + wait < _retry_by.get() and wait <= self.max_wait_seconds
+        return is_in_time and super()._should_retry(response)
 
     async def _sleep_for_retry(self, **attempt: Any) -> None:
         if asyncio.get_running_loop().time() >= _retry_by.get():
@@ -272,6 +274,7 @@ def _make_sdk(options: OpenAIOptions, key: KeySource) -> openai.AsyncOpenAI:
     except httpx2.InvalidURL as exc:
         raise ConfigurationError(f"OPENAI_BASE_URL is not an address: {options.base_url!r}") from exc
     sdk.signing = None if options.auth is None else _Signing(options.auth)
+    sdk.max_wait_seconds = options.max_wait_seconds
     # The SDK's constructor replaces None with the environment's value.
     sdk.organization, sdk.project = options.organization, options.project
     return sdk

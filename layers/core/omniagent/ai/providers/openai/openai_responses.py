@@ -1,6 +1,6 @@
 """OpenAI's Responses API."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from contextlib import aclosing
 from typing import Any, ClassVar
 
@@ -8,11 +8,20 @@ from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest, OutputFormat, ToolSpec
 from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
-from omniagent.ai.providers.sent_parts import steps, to_json, tool_arguments, tool_name, tool_output
+from omniagent.ai.providers.sent_parts import (
+    cached_questions,
+    split_system,
+    steps,
+    to_json,
+    tool_arguments,
+    tool_name,
+    tool_output,
+)
 from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, objects_of, token_count
 from omniagent.errors import ModelRejected
 from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
 
+_MARK: Json = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 _SEALED = ("id", "summary", "encrypted_content")
 _ABSENT = frozenset({404, 405, 501})
 _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content-filter"}
@@ -63,9 +72,11 @@ class OpenAIResponses(OpenAIProvider):
                 yield event
 
     def _body(self, request: ModelRequest) -> Json:
+        # Compatible servers may refuse the marks.
+        is_marked = self.options.send_identifiers and self._rules(self.model_for(request.overrides)).cache_marks
         body: Json = {
-            "instructions": request.instructions,
-            "input": list(_input(request)),
+            "instructions": "\n\n".join(filter(None, split_system(request))),
+            "input": list(_input(request, cached_questions(request.messages) if is_marked else ())),
             "store": False,
             **self._tool_parameters([_tool(tool) for tool in request.tools]),
             **_text_format(request.output),
@@ -110,14 +121,18 @@ def _text_format(output: OutputFormat | None) -> Json:
     return {"text": {"format": schema}}
 
 
-def _input(request: ModelRequest) -> Iterator[Json]:
+def _input(request: ModelRequest, marked: Collection[int]) -> Iterator[Json]:
     questions = [number for number, message in enumerate(request.messages) if message.role == "user"]
     turn_start = questions[-1] if questions else 0
     for number, message in enumerate(request.messages):
         if message.role == "assistant":
             yield from _answer_items(message, in_turn=number > turn_start)
+        elif message.role == "system":
+            if number:
+                yield {"type": "message", "role": "developer", "content": message.text}
         elif message.text:
-            yield {"type": "message", "role": "user", "content": message.text}
+            content = [{"type": "input_text", "text": message.text, **_MARK}] if number in marked else message.text
+            yield {"type": "message", "role": "user", "content": content}
 
 
 def _answer_items(message: ChatMessage, *, in_turn: bool) -> Iterator[Json]:

@@ -1,0 +1,114 @@
+"""Reads a session's history: paths, messages by their ids, siblings, and the end of a branch. See `session.tree`."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pymongo import ASCENDING, DESCENDING
+
+from omniagent.persistence.documents import FORKED, STEERING_ID
+from omniagent.persistence.driver_errors import translated
+from omniagent.persistence.erasure import Collections
+from omniagent.persistence.store import lineage_of
+from omniagent.session.live import SessionMessage
+from omniagent.session.tree import Place, Segment
+
+Stored = dict[str, Any]
+
+
+def place_of(stored: Mapping[str, Any]) -> Place:
+    """Return the place of a stored message."""
+    return Place(stored["_id"], stored["place"], stored["branch"], lineage_of(stored["lineage"]))
+
+
+def without_parts(stored: Mapping[str, Any]) -> SessionMessage:
+    """Return a message of which only its place was read."""
+    return SessionMessage(
+        stored["client_message_id"],
+        stored["role"],
+        stored["turn_number"],
+        (),
+        node=stored["_id"],
+        parent=stored["parent"],
+        branch=stored["branch"],
+        lineage=lineage_of(stored["lineage"]),
+    )
+
+
+class TreeReads:
+    """The history of one session, as it is stored."""
+
+    def __init__(self, store: Collections, key: str) -> None:
+        self._messages = store.messages
+        self._key = key
+
+    async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> list[Stored]:
+        """Return the messages on the path to a place, in order. See `SessionManager.path`.
+
+        One query, unless messages were deleted, or there are more branches than a lineage has.
+        """
+        count = at.order - 2 * first + 1 if limit is None else limit
+        path: list[Stored] = []
+        segments: Sequence[Segment] = at.segments
+        while segments and len(path) < count:
+            end = Place("", segments[-1][1], segments[-1][0], tuple(segments[:-1]))
+            newest = end.newest(count - len(path))
+            path = await self._newest(newest, first, count - len(path)) + path
+            segments = segments[: -len(newest)]
+            if not segments and path and newest[0][0] != 0:
+                oldest = place_of(path[0]).before("")
+                segments = [each for each in oldest.segments if each not in newest]
+        return path
+
+    async def find(self, *ids: str, at: Place | None = None) -> list[Stored]:
+        """See `SessionManager.find`."""
+        conditions: list[dict[str, Any]] = [{"_id": {"$in": list(ids)}}]
+        if at is not None:
+            named = {"session_id": self._key, "branch": {"$in": [branch for branch, _ in at.segments]}}
+            # Each of the conditions has its own index.
+            conditions += [named | {"client_message_id": {"$in": list(ids)}}, named | {STEERING_ID: {"$in": list(ids)}}]
+        with translated():
+            found = await self._messages.find({"$or": conditions}).to_list()
+        return [
+            each
+            for each in found
+            if each["session_id"] == self._key
+            and (each["_id"] in ids or (at is not None and at.leads_from(place_of(each))))
+        ]
+
+    async def children(self, *parents: str) -> dict[str, list[Stored]]:
+        """See `SessionManager.children`."""
+        query = {"session_id": self._key, "parent": {"$in": list(parents)}}
+        with translated():
+            found = self._messages.find(query, _LIGHT).sort([("created_at", ASCENDING), ("place", ASCENDING)])
+            children = await found.to_list()
+        return {parent: [each for each in children if each["parent"] == parent] for parent in parents}
+
+    async def end_of(self, place: Place) -> Place:
+        """See `SessionManager.end_of`."""
+        leads_from = {"$elemMatch": {"b": place.branch, "p": {"$gte": place.order}}}
+        below = FORKED | {"session_id": self._key, "lineage.b": place.branch, "lineage": leads_from}
+        with translated():
+            own, newest = await asyncio.gather(
+                self._last(place.branch), self._messages.find_one(below, _LIGHT, sort=[("created_at", DESCENDING)])
+            )
+            if newest is not None and (own is None or newest["created_at"] > own["created_at"]):
+                own = await self._last(newest["branch"])
+        return place_of(own) if own is not None else place
+
+    async def _last(self, branch: int) -> Stored | None:
+        query = {"session_id": self._key, "branch": branch}
+        return await self._messages.find_one(query, _LIGHT, sort=[("place", DESCENDING)])
+
+    async def _newest(self, segments: Sequence[Segment], first: int, limit: int) -> list[Stored]:
+        ranges = [{"branch": branch, "place": {"$gte": 2 * first, "$lte": last}} for branch, last in segments]
+        query: dict[str, Any] = {"session_id": self._key}
+        query |= ranges[0] if len(ranges) == 1 else {"$or": ranges}
+        with translated():
+            found = self._messages.find(query).sort("place", DESCENDING).limit(max(1, limit))
+            return (await found.to_list())[::-1]
+
+
+_LIGHT = dict.fromkeys(
+    ("parent", "branch", "lineage", "place", "turn_number", "role", "client_message_id", "created_at"), 1
+)

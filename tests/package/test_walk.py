@@ -1,0 +1,203 @@
+"""A stranger's first day: a project of the wheel is made, edited, run, killed, approved, tested, built and upgraded."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from local.template import ROOT
+from tests.fixtures.endings import PATIENCE_SECONDS
+from tests.local.commands import Command, descendants, still_running
+from tests.package.wheels import UV, Environment, new_environment
+from tests.sam.builds import SAM_BIN
+
+AGENT = '''"""The agent of a shop."""
+
+from tabulate import tabulate
+
+from omniagent import Agent, tool
+
+
+@tool
+def stock(item: str) -> str:
+    """Count what is in stock."""
+    return tabulate([[item, 3]])
+
+
+@tool(approval=True)
+def order(item: str, pieces: int) -> str:
+    """Order more of an item."""
+    return f"ordered {pieces} {item}"
+
+
+agent = Agent("shop", "You run a small shop. Be brief.", [stock, order])
+'''
+TEST = """from agent import stock
+
+
+def test_the_stock_is_a_table() -> None:
+    assert "tea  3" in stock("tea")
+"""
+LONG = "[slow:50][long:150] Tell me everything about tea."
+
+
+def theirs(project: Path) -> dict[str, bytes]:
+    """What a team has in git, without our files."""
+    ours = {line.partition("  ")[2] for line in (project / "omniagent.lock").read_text().splitlines()}
+    found = (path for path in project.rglob("*") if path.is_file())
+    names = {path.relative_to(project).as_posix(): path for path in found}
+    ignored = (".build/", ".local/", ".aws-sam/", ".pytest_cache/", "omniagent.lock")
+    return {
+        name: path.read_bytes()
+        for name, path in names.items()
+        if name not in ours and not name.startswith(ignored) and "__pycache__" not in name
+    }
+
+
+@contextmanager
+def running(environment: Environment, project: Path, *options: str) -> Iterator[tuple[httpx.Client, Command]]:
+    """`omniagent run` in the project, until Ctrl-C."""
+    with subprocess.Popen(
+        [str(environment.folder / "bin" / "omniagent"), "run", *options],
+        cwd=project,
+        env=environment.variables(PYTHONUNBUFFERED="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            command = Command(process)
+            url = command.read_until("Playground").split()[-1]
+            command.read_until("Ctrl-C")
+            with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as http:
+                yield http, command
+            processes = descendants(command.pid)
+            command.send(signal.SIGINT)
+            code, said = command.end()
+            assert (code, said.splitlines()[-1]) == (0, "Stopped.")
+            assert still_running(processes) == {}
+        finally:
+            process.kill()
+
+
+def kill_chat_functions(command: Command) -> int:
+    """End the processes of the chat function, as Lambda might, and return how many there were."""
+    killed = 0
+    for pid in descendants(command.pid):
+        with suppress(OSError):
+            if b"_HANDLER=chat.app.handler" in Path(f"/proc/{pid}/environ").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    return killed
+
+
+def ask(http: httpx.Client, query: str) -> str:
+    response = http.post("/chat", json={"session_id": "s1", "query": query})
+    assert response.status_code == 200, response.text
+    return response.text
+
+
+def answers(http: httpx.Client) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = http.get("/sessions/s1/messages").json()["messages"]
+    return [message for message in messages if message["role"] == "assistant"]
+
+
+def build(environment: Environment, project: Path, **variables: str) -> Path:
+    """Run `sam build` for this machine, and return the built template."""
+    folder = project / ".build" / "here"
+    done = subprocess.run(
+        # Into the cache of SAM everything would be copied once more.
+        [str(SAM_BIN / "sam"), "build", "--no-cached", "--build-dir", str(folder)],
+        cwd=project,
+        env=environment.variables(
+            **{"AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0", "TARGET_ARCH": "here", "UV": str(UV)}
+            | variables
+        ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "template.yaml"
+
+
+def sources(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.py")}
+
+
+def check_build(project: Path, package: Path) -> None:
+    """The layer holds the installed package and no command; the functions hold the project."""
+    built = project / ".build" / "here"
+    layer = built / "CoreLayer" / "python"
+    assert sources(layer / "omniagent") == sources(package)
+    assert not list(layer.glob("omniagent_cli*"))
+    assert sources(built / "ChatFunction").items() >= sources(project / "functions").items()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.timeout(4 * PATIENCE_SECONDS)
+@pytest.mark.usefixtures("sam")  # installs SAM
+def test_a_project_is_made_run_killed_approved_built_and_upgraded(
+    wheel: Path, next_wheel: Path, tmp_path: Path
+) -> None:
+    environment = new_environment(tmp_path / "venv", f"{wheel}[local]")
+    package = next((tmp_path / "venv").glob("lib/python*/site-packages/omniagent"))
+    assert environment.run_in(tmp_path, "omniagent", "new", "shop").returncode == 0
+    project = tmp_path / "shop"
+    # Lambda's Python, which this repository has unpacked already if it is not on the path.
+    (project / ".build").mkdir()
+    (ROOT / ".build" / "pythons").mkdir(parents=True, exist_ok=True)
+    (project / ".build" / "pythons").symlink_to(ROOT / ".build" / "pythons")
+
+    (project / "functions/agent.py").write_text(AGENT)
+    (project / "functions/requirements.txt").write_text("tabulate==0.9.0\n")
+    (project / "tests/test_agent.py").write_text(TEST)
+    tests = environment.run_in(project, "omniagent", "test", "-q")
+    assert "1 passed" in tests.stdout, tests.stdout + tests.stderr
+
+    checked = environment.run_in(project, "omniagent", "preflight", "STAGE=prod")
+    assert "MongoSecretArn is still the placeholder." in checked.stderr
+    assert "prod is not ready: " in checked.stderr
+
+    with running(environment, project) as (http, command):
+        assert "tea  3" in ask(http, '[tool:stock {"item": "tea"}] How much tea is there?')
+        with suppress(httpx.HTTPError), http.stream("POST", "/chat", json={"session_id": "s1", "query": LONG}) as live:
+            for line in live.iter_lines():
+                if "text-delta" in line:
+                    assert kill_chat_functions(command) > 0
+                    break
+        assert http.get("/chat/s1/stream").text.endswith("data: [DONE]\n\n")
+        ask(http, '[tool:order {"item": "tea", "pieces": 2}] Order two teas.')
+        [request] = http.get("/approvals").json()["approvals"]
+        assert http.post(f"/chat/approvals/{request['id']}", json={"approved": True}).is_success
+        http.get("/chat/s1/stream").read()
+        before = answers(http)
+    assert [answer["metadata"]["status"] for answer in before] == ["complete"] * 3
+    assert "ordered 2 tea" in str(before[2])
+
+    build(environment, project)
+    check_build(project, package)
+
+    edited = theirs(project)
+    environment.install(f"{next_wheel}[local]")
+    upgraded = environment.run_in(project, "omniagent", "upgrade")
+    assert upgraded.returncode == 0, upgraded.stderr
+    assert theirs(project) == edited
+    # By a Python that has no omniagent: pip gets the version that the project names.
+    template = build(environment, project, PYTHON=str(SAM_BIN / "python"), PIP_FIND_LINKS=str(next_wheel.parent))
+    check_build(project, package)
+    assert '__version__ = "9.0.0"' in (project / ".build/here/CoreLayer/python/omniagent/__init__.py").read_text()
+
+    assert "1 passed" in environment.run_in(project, "omniagent", "test", "-q").stdout
+    with running(environment, project, "--template", str(template)) as (http, _):
+        assert http.get("/local/info").json()["versions"]["omniagent"] == "9.0.0"
+        assert answers(http) == before
+        assert "tea  3" in ask(http, '[tool:stock {"item": "tea"}] And now?')
