@@ -122,7 +122,11 @@ wheel: $(UV) ## build the wheel into .build/dist (docs/package.md)
 vendor: ## bundle the playground's npm packages, as local/vendor pins them, into local/playground/vendor
 	@cd local/vendor && npm ci --no-audit --no-fund && npm run --silent build
 
-.PHONY: vendor
+prices: $(VENV)/.run ## write the list prices of models for the playground, from PyPI's genai-prices
+	@rm -rf .build/prices && $(UV) pip install -q --python $(BIN)/python --target .build/prices --no-deps genai-prices
+	@PYTHONPATH=.build/prices $(BIN)/python -m scripts.prices
+
+.PHONY: vendor prices
 
 # SAM wants a region even where none matters. MAKEFLAGS is emptied: SAM runs the layer's make, which must not see ours.
 SAM_OFFLINE := MAKEFLAGS= SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=us-east-1 PYTHON=$(CURDIR)/$(SAM_BIN)/python UV=$(CURDIR)/$(UV) $(SAM_BIN)/sam
@@ -241,13 +245,17 @@ invoke: $(VENV)/.run ## invoke a function: FUNCTION=chat EVENT=events/chat-hello
 screenshots: $(VENV)/.dev ## retake the screenshots in docs/
 	@$(BIN)/python -m pytest tests/browser/screenshots.py
 
+animation: $(VENV)/.dev ## record docs/demo.webp: ask, kill, it goes on, approve (2 minutes)
+	@rm -rf .build/pillow && $(UV) pip install -q --python $(BIN)/python --target .build/pillow pillow
+	@PYTHONPATH=.build/pillow $(BIN)/python -m pytest tests/browser/animation.py
+
 walk: $(VENV)/.dev ## count the files and functions that one POST /chat enters
 	@$(BIN)/python -m scripts.walk
 
 readme: $(VENV)/.dev ## regenerate the tables in the README and docs/
 	@$(BIN)/python -m scripts.readme
 
-.PHONY: screenshots walk readme
+.PHONY: screenshots animation walk readme
 
 run: $(VENV)/.run ## run the whole product on this machine, with a playground in the browser: PORT=8000
 	@$(BIN)/python -m local run $(ARGS)

@@ -88,6 +88,14 @@ agent = Agent(
     name="assistant",
     instructions=[INSTRUCTIONS, today],
     tools=[calculator, current_time, days_between, refund],
+    title="Shop assistant",
+    description="An example that calculates, tells the time and asks before it pays money back.",
+    suggestions=[
+        "What is 17.5% of 2,340 and what time is it in Tokyo?",
+        "Please refund order 1001, 80 euros",
+        "Write a Python function that checks whether a number is prime",
+        "Compare Lambda with containers for a chat backend",
+    ],
 )
 
 

@@ -11,6 +11,12 @@ project = Project(
 """
 
 from agent import agent
-from omniagent import Project
+from omniagent import Approver, Project, ToolRequest
 
-project = Project(agent=agent)
+
+def approvers(approver: Approver, request: ToolRequest) -> bool:
+    """Users decide about their own requests, and those of the category "approver" about all."""
+    return approver.user == request.user or approver.category == "approver"
+
+
+project = Project(agent=agent, approvers=approvers)

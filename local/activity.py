@@ -16,6 +16,10 @@ USER = "x-user-id"
 CLIENT = "x-client-id"
 
 
+Event = dict[str, str | None]
+"""`session` has changed, None for any, or the `stack` itself."""
+
+
 @dataclass(frozen=True)
 class _Page:
     user: str
@@ -27,22 +31,30 @@ class Activity:
 
     def __init__(self) -> None:
         """Start without listeners."""
-        self._listeners: dict[asyncio.Queue[str], _Page] = {}
+        self._listeners: dict[asyncio.Queue[Event], _Page] = {}
 
-    def publish(self, request: Exchange, session_id: str) -> None:
-        """Announce that a request began or ended a session's turn, or changed the session."""
+    def publish(self, request: Exchange, session_id: str | None) -> None:
+        """Announce that a request began or ended a session's turn, or changed the session.
+
+        None: of a session of any user, as an approver does.
+        """
         user, client = request.header(USER), request.header(CLIENT)
         for queue, page in self._listeners.items():
-            if page.user == user and page.client != client:
-                # A dropped event does no harm: any event makes the page read the API.
-                with suppress(asyncio.QueueFull):
-                    queue.put_nowait(session_id)
+            if (session_id is None or page.user == user) and page.client != client:
+                _put(queue, {"session": session_id})
+
+    def announce(self) -> None:
+        """Tell every page that the stack itself has changed: its code, or its model."""
+        for queue in self._listeners:
+            _put(queue, {"stack": "changed"})
 
     async def tell(self, exchange: Exchange, headers: Headers) -> None:
         """Answer `GET /local/activity` with a stream of events, until the page leaves."""
-        queue = asyncio.Queue[str](MAX_WAITING)
-        client = parse_qs(urlsplit(exchange.target).query).get("client", [""])[0]
-        self._listeners[queue] = _Page(exchange.header(USER), client or None)
+        queue = asyncio.Queue[Event](MAX_WAITING)
+        query = {name: values[0] for name, values in parse_qs(urlsplit(exchange.target).query).items()}
+        # An EventSource has no headers of its own.
+        user = query.get("user") or exchange.header(USER)
+        self._listeners[queue] = _Page(user, query.get("client"))
         try:
             await exchange.start(200, [("content-type", "text/event-stream"), NO_STORE, *headers])
             await exchange.send(b": listening\n\n")
@@ -52,10 +64,16 @@ class Activity:
             del self._listeners[queue]
 
 
-async def _next_event(queue: asyncio.Queue[str]) -> bytes:
+def _put(queue: asyncio.Queue[Event], event: Event) -> None:
+    # A dropped event does no harm: any event makes the page read the API.
+    with suppress(asyncio.QueueFull):
+        queue.put_nowait(event)
+
+
+async def _next_event(queue: asyncio.Queue[Event]) -> bytes:
     try:
         async with asyncio.timeout(HEARTBEAT_SECONDS):
-            session_id = await queue.get()
+            event = await queue.get()
     except TimeoutError:
         return b": here\n\n"
-    return f"data: {json.dumps({'session': session_id})}\n\n".encode()
+    return f"data: {json.dumps(event)}\n\n".encode()

@@ -5,11 +5,14 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 REQUESTS_KEPT = 200
 CAUSES_PER_REQUEST = 20
 _LEVELS = frozenset({"WARNING", "ERROR", "CRITICAL"})
+_FRAME = re.compile(r'File "([^"<]+)",? [Ll]ine (\d+)')
+_NOT_OWN = frozenset({"site-packages", "omniagent", "awslambdaric", "importlib", "runtime"})
 _DIED = re.compile(r"(?:RequestId: (\S+) )?Error: (Runtime exited.*|Task timed out.*)")
 # Advice for common failures, by their text in the log. The first match counts.
 _ADVICE = (
@@ -65,6 +68,28 @@ class Causes:
     def of(self, request_id: str) -> list[Cause]:
         """Return what went wrong with a request, in the order of the log."""
         return list(self._by_request.get(request_id, ()))
+
+
+@dataclass(frozen=True)
+class Place:
+    """The line of a team's own source that a failure points to."""
+
+    file: Path
+    line: int
+
+    @property
+    def text(self) -> str:
+        """The line itself, empty if the file cannot be read."""
+        try:
+            return self.file.read_text().splitlines()[self.line - 1].strip()
+        except (OSError, IndexError, ValueError):
+            return ""
+
+
+def place_of(traceback: str) -> Place | None:
+    """Return the innermost line that is neither the package's nor an installed one's."""
+    found = [Place(Path(file), int(line)) for file, line in _FRAME.findall(traceback)]
+    return next((place for place in reversed(found) if not _NOT_OWN & set(place.file.parts)), None)
 
 
 def start_of(function: str) -> str:

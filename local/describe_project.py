@@ -5,11 +5,14 @@ Runs in a separate process, because importing a project may fail, and needs what
 
 import asyncio
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omniagent import Agent
+
+MAX_SUGGESTIONS = 4
 
 
 def describe(names: list[str]) -> dict[str, Any]:
@@ -21,7 +24,10 @@ def describe(names: list[str]) -> dict[str, Any]:
     agent = project.all_agents[0]
     model = ", ".join(chain_of(agent.model or settings.model))
     told = {name: getattr(settings, name) for name in names}
-    return {"settings": {**told, "model": model}, "agent": {"model": model, **_agent(agent)}}
+    return {
+        "settings": {**told, "model": model},
+        "agent": {"model": model, "own_model": agent.model, **_agent(agent)},
+    }
 
 
 def _agent(agent: "Agent") -> dict[str, Any]:
@@ -41,7 +47,21 @@ def _agent(agent: "Agent") -> dict[str, Any]:
         {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
         for spec in agent.tool_specs()
     ]
-    return {"name": agent.name, "instructions": instructions, "made_by": made_by, "tools": tools}
+    return {
+        "name": agent.name,
+        "title": agent.title or agent.name.replace("_", " ").replace("-", " ").capitalize(),
+        "description": agent.description,
+        "suggestions": list(agent.suggestions)
+        or [_request(spec.description) for spec in agent.tool_specs()[:MAX_SUGGESTIONS]],
+        "instructions": instructions,
+        "made_by": made_by,
+        "tools": tools,
+    }
+
+
+def _request(docstring: str) -> str:
+    """Return the first clause of a tool's docstring, which says in the imperative what it does."""
+    return re.split(r"[.:;(\n]", docstring, maxsplit=1)[0].strip()
 
 
 if __name__ == "__main__":

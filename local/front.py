@@ -3,22 +3,23 @@
 import errno
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
-from local.activity import Activity
+from local.activity import USER, Activity
 from local.callers import Callers
-from local.causes import Causes, start_of
+from local.causes import Causes, place_of, start_of
 from local.causes import as_json as causes_as_json
 from local.emulator.cors import is_preflight, preflight_headers, response_headers
-from local.emulator.http import NO_STORE, Exchange, Headers, Server
+from local.emulator.http import NO_STORE, BodyTooLarge, Exchange, Headers, Server
 from local.files import Files
 from local.forward import Failed, Forwarder, Unreachable
 from local.places import HOME
+from local.ports import LOOPBACK
 from local.processes import ServiceError
 from local.template import Cors
 from local.traces import Traces, as_json
@@ -55,6 +56,20 @@ NEIGHBOURS = Cors(
 
 
 Info = Callable[[], Awaitable[Mapping[str, Any]]]
+BODY_LIMIT = 100_000
+
+
+@dataclass(frozen=True)
+class LocalRequest:
+    """A request of the page about the stack itself. `user` is the caller's name, as the functions take it."""
+
+    query: Mapping[str, str]
+    body: Any
+    user: str
+
+
+LocalRoute = Callable[[LocalRequest], Awaitable[Any]]
+"""Answers with JSON. Raises `ValueError` with a sentence for the person."""
 
 
 async def _nothing() -> dict[str, Any]:
@@ -72,7 +87,7 @@ class Front:
         self._files = Files(playground, PAGE_HEADERS)
         self._functions: Mapping[str, str] = {}
         self._info: Info = _nothing
-        self._agent: Info = _nothing
+        self._routes: Mapping[str, LocalRoute] = {}
         self._activity = Activity()
         self._forwarder = Forwarder()
         self._server = Server(self._handle, Callers(neighbours=True, visitors=True))
@@ -91,11 +106,15 @@ class Front:
                 raise ServiceError(f"Port {port} is in use: choose another one, such as PORT={port + 1}.") from None
             raise ServiceError(f"Port {port} cannot be used: {error.strerror}.") from None
 
-    def open_to(self, functions: Mapping[str, str], info: Info, agent: Info | None = None) -> None:
-        """Forward to these addresses, by the names of ROUTES, and serve what `info` and `agent` return."""
+    def open_to(self, functions: Mapping[str, str], info: Info, routes: Mapping[str, LocalRoute] | None = None) -> None:
+        """Forward to these addresses, by the names of ROUTES, and serve what `info` and the local `routes` return."""
         self._functions = functions
         self._info = info
-        self._agent = agent or _nothing
+        self._routes = routes or {}
+
+    def changed(self) -> None:
+        """Tell the pages that the stack's code or model has changed."""
+        self._activity.announce()
 
     async def close(self) -> None:
         """End every connection."""
@@ -126,8 +145,8 @@ class Front:
             await _json(exchange, 200, {"causes": causes_as_json(self._causes.of(request_id))}, cors)
         elif exchange.path == "/local/activity":
             await self._activity.tell(exchange, cors)
-        elif exchange.path == "/local/agent":
-            await _json(exchange, 200, await self._agent(), cors)
+        elif route := self._routes.get(f"{exchange.method} {exchange.path}"):
+            await self._local(exchange, route, cors)
         elif exchange.path == "/local/info":
             await _json(exchange, 200, await self._info(), cors)
         else:
@@ -149,13 +168,37 @@ class Front:
         except Unreachable:
             await _problem(exchange, 502, f"The {function} function cannot be reached.", cors)
 
+    async def _local(self, exchange: Exchange, route: LocalRoute, cors: Headers) -> None:
+        """Serve a local route. Only the page itself, or a program, changes the stack: no other page of this machine."""
+        if exchange.method != "GET" and exchange.header("origin") not in {
+            "",
+            self.url,
+            self.url.replace(LOOPBACK, "localhost"),
+        }:
+            await _problem(exchange, 403, "Only the playground may do this.", cors)
+            return
+        query = {name: values[0] for name, values in parse_qs(urlsplit(exchange.target).query).items()}
+        try:
+            body = json.loads(await exchange.body(BODY_LIMIT)) if exchange.method != "GET" else None
+            answer = await route(LocalRequest(query, body, f"local:{exchange.header(USER) or 'me'}"))
+        except (ValueError, BodyTooLarge) as error:
+            await _problem(exchange, 422, str(error), cors)
+        else:
+            await _json(exchange, 200, answer, cors)
+
     async def _tell_failure(self, exchange: Exchange, function: str, request_id: str, cors: Headers) -> None:
         """Report what Lambda hides: why a function died or did not start."""
-        request_id = request_id or start_of(function)
+        request_id, started = request_id or start_of(function), bool(request_id)
         causes = self._causes.of(request_id)
         known = [cause.cause for cause in causes if cause.cause] or [cause.message for cause in causes]
-        why = known[-1] if known else "its log says why."
-        await _problem(exchange, 502, f"The {function} function failed: {why}", cors, {"request_id": request_id})
+        why = known[-1] if known else "Its log says why."
+        extra = {"title": f"The {function} function failed", "request_id": request_id}
+        if not started:
+            extra["code"] = "not_loaded"
+            if place := next(filter(None, (place_of(cause.traceback) for cause in reversed(causes))), None):
+                extra["title"] = f"{place.file.name} does not load, line {place.line}"
+                why = f"{why}\n{place.text}".strip()
+        await _problem(exchange, 502, why, cors, extra)
 
     async def _tell_traces(self, exchange: Exchange, cors: Headers) -> None:
         query = parse_qs(urlsplit(exchange.target).query)
@@ -168,9 +211,11 @@ class Front:
         await _json(exchange, 200, {"spans": as_json(spans)}, cors)
 
 
-def _session_id(exchange: Exchange, response: httpx.Response) -> str:
-    """Return the session of a request, empty for a new one."""
+def _session_id(exchange: Exchange, response: httpx.Response) -> str | None:
+    """Return the session of a request, empty for a new one, None for one that only the function knows."""
     parts = exchange.path.split("/")
+    if parts[1:3] == ["chat", "approvals"]:
+        return None
     return str(response.headers.get("x-session-id", "")) or (parts[2] if len(parts) > 2 else "")
 
 

@@ -19,6 +19,7 @@ from omniagent.settings import Settings
 TOLD = (
     "context_max_tokens",
     "context_max_turns",
+    "lease_seconds",
     "max_message_chars",
     "max_steps",
     "name_sessions",
@@ -36,16 +37,13 @@ class StackInfo:
     The project is read on the first call, and again after a change of its files.
     """
 
-    def __init__(
-        self, functions: Iterable[Function], environment: Mapping[str, str], *, offline: bool, built: bool = False
-    ) -> None:
-        """Take the functions and the environment that they are started with."""
+    def __init__(self, functions: Iterable[Function], environment: Mapping[str, str], *, built: bool = False) -> None:
+        """Take the functions and the environment that they are started with, which may change."""
         by_name = {function.short_name: function for function in functions}
         self._chat = by_name.get("chat") or next(iter(by_name.values()))
-        self._environment = {**self._chat.environment, **environment}
-        self._offline = offline
+        self._added = environment
         self._built = built
-        self._read_at = -1
+        self._read_of: tuple[int, str] | None = None
         self._settings: Mapping[str, Any] = {}
         self._agent: Mapping[str, Any] = {}
         self._reading = asyncio.Lock()
@@ -55,10 +53,10 @@ class StackInfo:
         await self._refresh()
         settings = self._settings
         return {
-            "model": "offline" if self._offline else settings["model"],
-            "offline": self._offline,
+            "model": settings["model"],
             "api": settings["openai_api"],
             "versions": {"omniagent": omniagent.__version__, "python": platform.python_version()},
+            "agent": {name: self._agent.get(name) for name in ("title", "description", "suggestions", "error")},
             **{name: settings[name] for name in TOLD},
         }
 
@@ -67,12 +65,17 @@ class StackInfo:
         await self._refresh()
         return self._agent
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**self._chat.environment, **self._added}
+
     async def _refresh(self) -> None:
         async with self._reading:
             changed_at = max((file.stat().st_mtime_ns for file in self._chat.code.rglob("*.py")), default=0)
-            if changed_at != self._read_at:
+            current = changed_at, self._environment.get("OMNIAGENT_MODEL", "")
+            if current != self._read_of:
                 await asyncio.to_thread(self._read)
-                self._read_at = changed_at
+                self._read_of = current
 
     def _read(self) -> None:
         """Read the settings with the project's defaults, or without them if the project cannot be read."""

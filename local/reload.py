@@ -1,14 +1,11 @@
 """Reloads functions: after a source change, their processes are replaced."""
 
-import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from local.emulator import Emulator, State
+from local.emulator import Emulator
 from local.packages import REQUIREMENTS
 from local.template import Function
-
-POLL_SECONDS = 0.02
 
 
 class Reload:
@@ -24,32 +21,15 @@ class Reload:
             for folder in (function.code, *(layer / "omniagent" for layer in function.layers))
         }
         self._stamps = self._look()
-        self._outdated: set[int] = set()
 
-    async def follow(self) -> list[Path]:
+    def follow(self) -> list[Path]:
         """Return the files that changed since the last call. A process that runs an invocation ends after it."""
         stamps = self._look()
         before, self._stamps = self._stamps, stamps
         changed = sorted(file for file in stamps.keys() | before.keys() if stamps.get(file) != before.get(file))
         if changed:
-            self._emulator.retake_snapshots()
-            self._outdated |= {process.pid for process in self._emulator.processes()}
-        if self._outdated:
-            await self._end_outdated()
+            self._emulator.retire()
         return changed
-
-    async def _end_outdated(self) -> None:
-        killed = set()
-        for process in self._emulator.processes():
-            if process.pid in self._outdated and process.state is State.IDLE:
-                self._emulator.kill(process.pid)
-                killed.add(process.pid)
-        while killed & self._running():  # noqa: ASYNC110 - the emulator announces no end
-            await asyncio.sleep(POLL_SECONDS)
-        self._outdated &= self._running()
-
-    def _running(self) -> set[int]:
-        return {process.pid for process in self._emulator.processes()}
 
     def _look(self) -> dict[Path, int]:
         """Return when each file was last written."""

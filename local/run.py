@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         port=_port(arguments.port),
         environment=DEFAULTS,
         tokens_per_second=float(os.environ.get("OFFLINE_MODEL_TOKENS_PER_SECOND") or TOKENS_PER_SECOND),
-        emulator={"on_line": lines.print, "freeze": arguments.freeze},
+        emulator={"on_line": lines.print, "freeze": arguments.freeze, "spare": ["chat"]},
         on_ready=lambda name, seconds: _say(f"  {name:<14} {lines.paint(f'ready after {seconds:.1f} s', DIM)}"),
     )
     return asyncio.run(_Command(options).run())
@@ -96,9 +96,10 @@ class _Command:
             while True:
                 stack.check()
                 await asyncio.sleep(CHECK_SECONDS)
-                if changed := await source.follow():
+                if changed := source.follow():
                     _say(f"{', '.join(map(_from_here, changed))} changed: restarting the functions.")
                     _complain(await _warm_up(stack.url))
+                    stack.changed()
 
     def _end(self) -> None:
         if self._ending or self._serving is None:

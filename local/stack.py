@@ -10,16 +10,20 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from local.aws import Aws
 from local.causes import Causes
+from local.controls import Controls
 from local.emulator import Emulator, Process
 from local.emulator.emulator import log_line
 from local.front import PLAYGROUND, Front
+from local.heartbeat import heartbeat
 from local.info import StackInfo
 from local.model.process import ModelProcess
+from local.model_choice import ModelChoice
 from local.mongod import Mongod, check_mongodb, find_mongod
 from local.processes import ServiceError, make_private
 from local.secrets_api import SecretsApi, secret_arn
@@ -155,6 +159,11 @@ class Stack:
             raise RuntimeError("the stack was started without a port")
         return self.front.url
 
+    def changed(self) -> None:
+        """Tell the pages that the functions were replaced."""
+        if self.front:
+            self.front.changed()
+
     def check(self) -> None:
         """Raise ServiceError if a service has ended by itself."""
         for service in self._services():
@@ -188,7 +197,8 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
             await asyncio.to_thread(check_mongodb, options.mongodb_uri)
         mongod, aws, model = await _start_services(options, stack)
         uri = mongod.uri if mongod else options.mongodb_uri
-        secrets_api = SecretsApi({"mongodb": uri, "openai": options.model_secret})
+        secret_values = {"mongodb": uri, "openai": options.model_secret}
+        secrets_api = SecretsApi(secret_values)
         stack.push_async_callback(secrets_api.close)
         await secrets_api.start()
         template = await asyncio.to_thread(_deploy, options, aws, model)
@@ -213,8 +223,17 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
         )
         if front:
             urls = {function.short_name: emulator.url_of(function.short_name) for function in functions if function.url}
-            info = StackInfo(functions, environment, offline=options.offline, built=template.built)
-            front.open_to(urls, info.tell, info.agent)
+            info = StackInfo(functions, environment, built=template.built)
+
+            def restart() -> None:
+                emulator.retire()
+                front.changed()
+
+            models = ModelChoice(environment, secret_values, restart, offline_url=model.base_url if model else "")
+            turns = functions[0].environment.get("TURNS_TABLE", "")
+            journal = partial(heartbeat, aws.dynamodb, turns)
+            controls = Controls(emulator, info, models, {"mongodb": mongod, "model": model}, journal)
+            front.open_to(urls, controls.info, controls.routes)
         yield Stack(functions, emulator, aws, uri, mongod, model, front, traces)
 
 

@@ -13,7 +13,16 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from local.emulator.http import BodyTooLarge, Exchange
-from omniagent.tracing.attributes import DB_SYSTEM, SESSION_ID, SPAN_KIND, TURN_NUMBER, USER_CATEGORY, USER_ID, SpanKind
+from omniagent.tracing.attributes import (
+    DB_SYSTEM,
+    SESSION_ID,
+    SPAN_KIND,
+    TURN_NUMBER,
+    TURN_STATUS,
+    USER_CATEGORY,
+    USER_ID,
+    SpanKind,
+)
 from omniagent.tracing.feedback import FEEDBACK_SPAN
 
 TRACES_KEPT = 1_000
@@ -76,11 +85,12 @@ class Traces:
         self._grew = asyncio.Event()
 
     def of_turn(self, session_id: str, turn: int) -> list[Span]:
-        """Return the spans of the request that ran a turn, by start; after a regeneration, of its last answer.
+        """Return the spans of the requests that ran a turn, by start; after a regeneration, of its last answer.
 
-        A request that only followed the turn's stream is used if no other is known.
+        A turn that waited for somebody has two or more. A request that only followed the turn's stream is used if no
+        other is known.
         """
-        return self._of_turn(session_id, turn)[1]
+        return [span for _, spans in self._of_turn(session_id, turn) for span in spans]
 
     async def of_ended_turn(self, session_id: str, turn: int, *, seconds: float) -> list[Span]:
         """Return the spans of a turn once the outermost has arrived, or those received after `seconds`.
@@ -94,10 +104,11 @@ class Traces:
         return self.of_turn(session_id, turn)
 
     def _is_complete(self, session_id: str, turn: int) -> bool:
-        root, spans = self._of_turn(session_id, turn)
-        return any(span.id == root for span in spans)
+        groups = self._of_turn(session_id, turn)
+        return bool(groups) and all(any(span.id == root for span in spans) for root, spans in groups)
 
-    def _of_turn(self, session_id: str, turn: int) -> tuple[str, list[Span]]:
+    def _of_turn(self, session_id: str, turn: int) -> list[tuple[str, list[Span]]]:
+        """Return the outermost span's id and the spans of each request, in order."""
         key = _TurnKey(session_id, turn)
         found = [
             (root, spans)
@@ -106,7 +117,11 @@ class Traces:
             for root, spans in _by_root(trace).items()
             if any(trace[span.id].turn == key for span in spans)
         ]
-        return max(found, key=lambda group: _precedence(group[1]), default=("", []))
+        found.sort(key=lambda group: _precedence(group[1]))
+        first = len(found) - 1
+        while first > 0 and _waits(found[first - 1][1]):
+            first -= 1
+        return found[max(first, 0) :]
 
     def add(self, export: bytes) -> None:
         """Add the spans of an ExportTraceServiceRequest. Raises ValueError for any other bytes."""
@@ -161,6 +176,11 @@ def _root_id(span: Span, trace: Mapping[str, _Received]) -> str:
 
 def _precedence(spans: list[Span]) -> tuple[bool, float]:
     return any(span.kind == SpanKind.AGENT for span in spans), spans[0].start_ms
+
+
+def _waits(spans: list[Span]) -> bool:
+    """Whether a request ended because its turn waits: the next one goes on with it."""
+    return any(span.attributes.get(TURN_STATUS) == "waiting" for span in spans)
 
 
 def as_json(spans: list[Span]) -> list[dict[str, Any]]:

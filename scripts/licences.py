@@ -76,7 +76,8 @@ makes this list from the packages' own metadata. A test holds it against the pin
 that asks more of a program than to keep the licence's text with the package.
 
 The playground's page, which is not deployed, bundles npm packages (`local/vendor/package.json`). Their licences are in
-[local/playground/vendor/LICENCES.txt](local/playground/vendor/LICENCES.txt).
+[local/playground/vendor/LICENCES.txt](local/playground/vendor/LICENCES.txt). Its list prices of models are the data of
+`genai-prices` ([MIT](local/playground/vendor/PRICES-LICENCE.txt)), written by `make prices`.
 
 | package | version | licence |
 |---|---|---|"""

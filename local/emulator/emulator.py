@@ -67,7 +67,8 @@ class Emulator:
     visibility timeout, as on Lambda, or after `redelivery_seconds`. Schedules have their rate, or `schedule_seconds`.
     `freeze` stops a process between invocations. A process that does not ask for work within `start_seconds` is killed,
     however busy the machine is. `limits` are Lambda's own; a test may lower them. `launcher` starts processes in
-    another way. With `api_gateway`, the functions that have a URL are also behind a REST API.
+    another way. Of the functions in `spare`, a free process is kept ready. With `api_gateway`, the functions that have
+    a URL are also behind a REST API.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Emulator:
         start_seconds: float = START_SECONDS,
         limits: Limits = Limits(),
         launcher: NewLauncher = ColdStart,
+        spare: Iterable[str] = (),
         on_line: Callable[[str, str], None] = log_line,
     ) -> None:
         """Set what to run; nothing is started yet. `ports` are by a function's short name."""
@@ -106,6 +108,7 @@ class Emulator:
         self._start_seconds = start_seconds
         self._limits = limits
         self._launcher = launcher
+        self._spare = frozenset(spare)
         self._on_line = on_line
         self._stack = AsyncExitStack()
         self._pools: dict[str, Pool] = {}
@@ -189,11 +192,14 @@ class Emulator:
             raise ValueError(f"{function} has no SnapStart")
         return snapshot
 
-    def retake_snapshots(self) -> None:
-        """Make functions with SnapStart take a new snapshot, of their current source."""
+    def pause(self, pid: int, seconds: float) -> None:
+        """Stop one of the emulator's processes for a while, in the middle of its work."""
+        next(item for pool in self._pools.values() for item in pool.environments if item.pid == pid).pause(seconds)
+
+    def retire(self) -> None:
+        """Replace every process, and every snapshot, by one of the current source and environment."""
         for pool in self._pools.values():
-            if pool.snapshot is not None:
-                pool.snapshot.retake()
+            pool.retire()
 
     async def settled(self) -> None:
         """Wait until no invocation runs."""
@@ -209,6 +215,7 @@ class Emulator:
             start_seconds=self._start_seconds,
             limits=self._limits,
             launcher=self._launcher,
+            spare=function.short_name in self._spare,
         )
         self._pools[function.logical_id] = pool
         stack.push_async_callback(pool.close)

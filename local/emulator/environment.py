@@ -66,6 +66,7 @@ class Environment:
         self.invocations: list[Invocation] = []
         self.state = State.STARTING
         self.reserved = False
+        self.retired = False
         self.pid = 0
 
     @property
@@ -77,6 +78,11 @@ class Environment:
     def finishing(self) -> bool:
         """Whether it has sent an answer and is about to ask for work again."""
         return self.state is State.BUSY and any(invocation.ended for invocation in self.invocations)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it may be given the next invocation, once it is idle."""
+        return not self.reserved and not self.retired
 
     async def start(self, seconds: float, most_seconds: float) -> None:
         """Start the process and wait until it asks for work. Raises FunctionFailed if it does not.
@@ -115,6 +121,17 @@ class Environment:
         """Kill the process and its child processes."""
         self._killed_because = self._killed_because or because
         self._signal(signal.SIGKILL)
+
+    def retire(self) -> None:
+        """Take no further invocation: end now, or after the one that runs."""
+        self.retired = True
+        if self.state is State.IDLE and not self.reserved:
+            self.kill()
+
+    def pause(self, seconds: float) -> None:
+        """Stop the process in the middle of its work, as a host that hangs, and let it go on later."""
+        self._signal(signal.SIGSTOP)
+        asyncio.get_running_loop().call_later(seconds, self._signal, signal.SIGCONT)
 
     async def close(self) -> None:
         """Kill the process and wait for its end."""
@@ -166,6 +183,8 @@ class Environment:
         if not self.invocations and self.state is State.BUSY:
             self.state = State.IDLE
             self._resting.set()
+            if self.retired and not self.reserved:
+                self.kill()
 
     async def _follow(self, launched: Launched) -> None:
         """Wait until the process ends, then fail what waits for it."""

@@ -38,8 +38,11 @@ class Pool:
         start_seconds: float = START_SECONDS,
         limits: Limits = Limits(),
         launcher: NewLauncher = ColdStart,
+        spare: bool = False,
     ) -> None:
-        """Start with no process."""
+        """Start with no process. With `spare`, one is kept free while others are busy."""
+        self._spare = spare
+        self._starting: asyncio.Task[None] | None = None
         self._sandbox = sandbox
         self._limit = limit
         self.limits = limits
@@ -67,6 +70,7 @@ class Pool:
     async def invoke(self, payload: bytes, *, client_context: str = "") -> Invocation:
         """Give an event to a process. Raises Throttled if none is free, FunctionFailed if none starts."""
         environment = await self._acquire()
+        self._keep_spare()
         invocation = Invocation(payload, arn=self.arn, client_context=client_context)
         environment.run(invocation)
         return invocation
@@ -76,20 +80,47 @@ class Pool:
         while busy := [item for item in self.environments if item.state is State.BUSY]:
             await asyncio.gather(*(item.rested() for item in busy))
 
+    def retire(self) -> None:
+        """Replace every process: an idle one now, a busy one after its invocation."""
+        if self.snapshot is not None:
+            self.snapshot.retake()
+        for environment in list(self.environments):
+            environment.retire()
+
+    def _keep_spare(self) -> None:
+        """Start a process for the next invocation before it comes, if none is free."""
+        has_spare = any(item.is_free and item.state in {State.IDLE, State.STARTING} for item in self.environments)
+        if self._spare and not has_spare and not self._starting and len(self.environments) < self._limit:
+            self._starting = asyncio.create_task(self._start_spare())
+
+    async def _start_spare(self) -> None:
+        try:
+            (await self._start()).reserved = False
+        except FunctionFailed:  # its log says why, and the next invocation tries again
+            pass
+        finally:
+            self._starting = None
+
     async def close(self) -> None:
         """Kill every process."""
+        if self._starting:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
         await asyncio.gather(*(environment.close() for environment in list(self.environments)))
         await self._launcher.close()
 
     async def _acquire(self) -> Environment:
         """Return an idle process, reserved for the caller."""
         for environment in self.environments:
-            if environment.has_room and not environment.reserved:
+            if environment.has_room and environment.is_free:
                 environment.reserved = True
                 return environment
         for environment in list(self.environments):
-            if environment.finishing and not environment.reserved and await self._rests(environment):
+            if environment.finishing and environment.is_free and await self._rests(environment):
                 return environment
+        if self._starting:
+            await asyncio.wait([self._starting])
+            return await self._acquire()
         if len(self.environments) >= self._limit:
             raise Throttled(f"{self.function.name} has {self._limit} processes, all busy")
         return await self._start()

@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Literal
 
-from local.model import choice, memory, prose, tokens
+from local.model import choice, demo, memory, prose, tokens
 from local.model.answer import Answer, Delivery, Stall
 from local.model.conversation import Call, Conversation
 from local.model.legible import legible
@@ -126,7 +126,8 @@ def _answer(step: _Step, conversation: Conversation) -> Answer:
     results = conversation.results
     if conversation.output is not None:
         return Answer(reasoning=reasoning, text=choice.fitting(conversation.output, text, results))
-    return Answer(reasoning=reasoning, text=prose.report(results) if results else prose.reply(text, conversation))
+    written = demo.answer(text, results) or (prose.report(results) if results else prose.reply(text, conversation))
+    return Answer(reasoning=reasoning, text=written)
 
 
 def _spoken(segment: Segment) -> Answer | None:

@@ -3,7 +3,7 @@
 const PATIENCE_MS = 1_000;
 
 /**
- * Fires `change` with the id of a session, or with none when anything may have changed. A hidden page does not listen:
+ * Fires `reach` when the stack was lost or found again, `stack` when the stack's own code or model has changed, and `change` with the id of a session, or with none when anything may have changed. A hidden page does not listen:
  * it would hold one of the browser's few connections. It looks once it is seen again.
  */
 export class Activity extends EventTarget {
@@ -11,6 +11,8 @@ export class Activity extends EventTarget {
   /** @type {EventSource | null} */
   #source = null;
   #onVisibility = () => this.#follow();
+  /** Whether the stack that tells it cannot be reached. */
+  isLost = false;
   /** @type {Promise<unknown>} Until then something may be missed: what is read afterwards is complete. */
   listening = Promise.resolve();
 
@@ -40,8 +42,16 @@ export class Activity extends EventTarget {
     if (!this.#url) return;
     let lost = false;
     const source = new EventSource(this.#url);
-    source.addEventListener("message", (event) => this.#changed(JSON.parse(event.data).session));
-    source.addEventListener("error", () => (lost = true));
+    source.addEventListener("message", (event) => {
+      const { session, stack } = JSON.parse(event.data);
+      if (stack) this.dispatchEvent(new Event("stack"));
+      else this.#changed(session);
+    });
+    source.addEventListener("error", () => {
+      lost = true;
+      this.#reach(true);
+    });
+    source.addEventListener("open", () => this.#reach(false));
     this.listening = new Promise((resolve) => {
       for (const outcome of ["open", "error"]) source.addEventListener(outcome, resolve, { once: true });
       setTimeout(resolve, PATIENCE_MS);
@@ -52,6 +62,13 @@ export class Activity extends EventTarget {
     });
     this.#source?.close();
     this.#source = source;
+  }
+
+  /** @param {boolean} isLost */
+  #reach(isLost) {
+    if (isLost === this.isLost) return;
+    this.isLost = isLost;
+    this.dispatchEvent(new Event("reach"));
   }
 
   /** @param {string | null} session */

@@ -3,7 +3,7 @@
 import { isLocal } from "./connection.js";
 import { newId } from "./ids.js";
 
-/** @import { AgentDescription, Feedback, Message, Session, Span, StackInfo, Summary } from "./types.js" */
+/** @import { AgentDescription, Feedback, Message, ModelOptions, Processes, Request, Session, Span, StackInfo, Summary } from "./types.js" */
 /** @import { Connection } from "./connection.js" */
 
 const PAGE = 30;
@@ -108,6 +108,11 @@ export class Api {
     return this.#json(`${path(id)}/name`, { method: "POST" });
   }
 
+  /** Make the path through a message, down to its newest answer, the one that is shown. @param {string} id @param {string} nodeId */
+  async switchBranch(id, nodeId) {
+    await this.#sessions(`${path(id)}/branch`, { method: "PUT", body: { nodeId } });
+  }
+
   /** @param {string} id */
   async cancel(id) {
     await this.#sessions(`${path(id)}/cancel`, { method: "POST" });
@@ -149,15 +154,52 @@ export class Api {
     return this.#local("/local/agent");
   }
 
+  /** @returns {Promise<ModelOptions | null>} */
+  async models() {
+    return this.#local("/local/models");
+  }
+
+  /** Returns the stack as it is then. @param {object} choice @returns {Promise<StackInfo>} */
+  async chooseModel(choice) {
+    return (await this.#fetch("", "/local/models", { method: "POST", body: choice })).json();
+  }
+
+  /** @param {string} sessionId @returns {Promise<Processes | null>} */
+  async processes(sessionId) {
+    return this.#local(`/local/processes?session_id=${encodeURIComponent(sessionId)}`);
+  }
+
+  /** Break something of the stack that answers a session. @param {string} what @param {string} sessionId */
+  async break(what, sessionId) {
+    await this.#fetch("", "/local/break", { method: "POST", body: { what, session_id: sessionId } });
+  }
+
   /** Where a local stack tells what happens to the user's chats. */
   get activityUrl() {
-    return this.isLocal ? `/local/activity?client=${this.#clientId}` : null;
+    if (!this.isLocal) return null;
+    return `/local/activity?${new URLSearchParams({ client: this.#clientId, user: this.#connection.user?.name ?? "" })}`;
   }
 
   /** @param {string} id @param {number} turn @returns {Promise<Span[]>} */
   async traces(id, turn) {
     const query = new URLSearchParams({ session_id: id, turn: String(turn) });
     return (await this.#local(`/local/traces?${query}`))?.spans ?? [];
+  }
+
+  /** What waits for this user, in their own chats and, for an approver, in those of others. @returns {Promise<Request[]>} */
+  async requests() {
+    return (await this.#json("/approvals?limit=50")).approvals;
+  }
+
+  /** @param {string} id @param {{ approved: boolean, reason?: string }} verdict */
+  async decide(id, verdict) {
+    await this.#fetch(this.#connection.chatUrl, `/chat/approvals/${encodeURIComponent(id)}`, { method: "POST", body: verdict });
+  }
+
+  /** @returns {Record<string, string>} */
+  #userHeaders() {
+    const { name, category } = this.#connection.user ?? {};
+    return { ...(name && { "x-user-id": name }), ...(category && { "x-user-category": category }) };
   }
 
   /** @param {string} where @returns {Promise<any>} */
@@ -189,7 +231,7 @@ export class Api {
   async #fetch(base, where, { method = "GET", body } = {}) {
     /** @type {Record<string, string>} */
     const headers = body ? { "content-type": "application/json" } : {};
-    if (this.isLocal) headers["x-client-id"] = this.#clientId;
+    if (this.isLocal) Object.assign(headers, { "x-client-id": this.#clientId }, this.#userHeaders());
     if (this.#connection.token) headers.authorization = `Bearer ${this.#connection.token}`;
     let response;
     try {

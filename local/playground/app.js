@@ -4,26 +4,33 @@ import { Activity } from "./activity.js";
 import { Api } from "./api.js";
 import { isLocal, loadConnection, saveConnection } from "./connection.js";
 import { Conversation } from "./conversation.js";
+import { textOf } from "./reducer.js";
 import { SessionList } from "./session-list.js";
+import { NOT_LOADED } from "./problems.js";
 import { SummaryStore } from "./summary-store.js";
+import { testOf } from "./test-writer.js";
 import { AgentView } from "./view/agent.js";
+import { BreakMenu } from "./view/break-menu.js";
 import { ChatView } from "./view/chat.js";
 import { Composer } from "./view/composer.js";
 import { ContextView } from "./view/context.js";
-import { askName, confirm } from "./view/dialogs.js";
+import { askName, confirm, showFile } from "./view/dialogs.js";
 import { byId, fill, oncePerFrame } from "./view/dom.js";
 import { Drawer } from "./view/drawer.js";
 import { EventLogView } from "./view/event-log.js";
 import { icon } from "./view/icons.js";
+import { InboxView } from "./view/inbox.js";
+import { ModelPicker } from "./view/model-picker.js";
 import { Panel } from "./view/panel.js";
 import { QueueView } from "./view/queue.js";
 import { Settings } from "./view/settings.js";
 import { Sidebar } from "./view/sidebar.js";
+import { UserMenu } from "./view/user-menu.js";
 import { toast, toastError } from "./view/toasts.js";
 
 /** @import { Connection } from "./connection.js" */
 /** @import { CallAnswer } from "./conversation.js" */
-/** @import { StackInfo, ToolPart } from "./types.js" */
+/** @import { Message, StackInfo, ToolPart } from "./types.js" */
 
 class App {
   #connection = loadConnection();
@@ -50,6 +57,25 @@ class App {
   });
   #composer = new Composer({ send: (text) => this.#send(text), stop: () => this.#stop() });
   #settings = new Settings((connection) => this.#connect(connection));
+  #user = new UserMenu(
+    () => this.#connection,
+    (connection) => this.#connect(connection),
+  );
+  #inbox = new InboxView(() => this.#api, {
+    show: () => this.#panel.show("inbox"),
+    decided: ({ sessionId }) => void (sessionId === this.#chat.id && this.#chat.load()),
+  });
+  #break = new BreakMenu(
+    () => this.#api,
+    () => this.#chat,
+  );
+  #models = new ModelPicker(
+    () => this.#api,
+    (info) => {
+      this.#info = info;
+      this.#render();
+    },
+  );
   #context = new ContextView({ rebuildSummary: () => this.#rebuildSummary() });
   #sidebar = new Sidebar({ rename: (id) => this.#rename(id), remove: (id) => this.#remove(id) });
   #view = new ChatView({
@@ -58,11 +84,16 @@ class App {
     showSummary: () => this.#panel.show("context"),
     retry: () => this.#chat.retry(),
     takeOver: () => this.#chat.takeOver(),
-    regenerate: () => this.#chat.regenerate(),
+    regenerate: (message) => this.#chat.regenerate(message),
+    rewrite: (message, text) => this.#chat.edit(message, text),
+    switchBranch: (nodeId) => this.#chat.switchBranch(nodeId).catch(toastError),
+    saveAsTest: (message) => this.#saveAsTest(message),
     answer: (part, answer) => this.#answer(part, answer),
     rate: (message, feedback) => this.#chat.rate(message, feedback).catch(toastError),
     edit: () => this.#edit(),
+    focus: () => this.#composer.focus(),
     openSettings: () => this.#settings.open(this.#connection),
+    isFree: false,
     traces: null,
   });
 
@@ -101,19 +132,35 @@ class App {
     this.#activity?.close();
     this.#activity = new Activity(this.#api.activityUrl);
     this.#activity.addEventListener("change", (event) => this.#onActivity(/** @type {CustomEvent} */ (event).detail));
+    this.#activity.addEventListener("stack", () => this.#onStackChange());
+    this.#activity.addEventListener("reach", this.#render);
+    this.#info = null;
     if (changed && location.hash) history.replaceState(null, "", location.pathname);
     this.#route();
     const api = this.#api;
     await this.#activity.listening;
     if (api !== this.#api) return; // another stack was chosen meanwhile
     void this.#sessions.refresh();
+    void this.#inbox.refresh();
+    await this.#readInfo();
+    if (api === this.#api) await this.#awaitName(this.#chat);
+  }
+
+  /** What was refused because the agent does not load is sent again once its file was saved. */
+  async #onStackChange() {
+    await this.#readInfo();
+    if (this.#chat.problem?.code === NOT_LOADED) await this.#chat.retry();
+  }
+
+  /** Read what the stack is: at the beginning, and after its code or its model has changed. */
+  async #readInfo() {
+    const api = this.#api;
     const info = await api.info();
-    if (api !== this.#api) return;
+    if (api !== this.#api) return; // another stack was chosen meanwhile
     this.#info = info;
     const traces = (/** @type {number} */ turn) => this.#api.traces(this.#chat.id, turn);
     this.#view.traces = this.#info ? traces : null;
     this.#render();
-    await this.#awaitName(this.#chat);
   }
 
   /** Open the chat that the address names, or an empty one. */
@@ -150,6 +197,7 @@ class App {
   async #onActivity(id) {
     const chat = this.#chat;
     void this.#sessions.refresh();
+    void this.#inbox.refresh();
     if (id !== null && id !== chat.id) return;
     await chat.sync();
     await this.#refreshSummary(chat).catch(toastError);
@@ -159,6 +207,7 @@ class App {
   /** @param {import("./view/panel.js").Tab} tab */
   #showTab(tab) {
     this.#render();
+    if (tab === "inbox") void this.#inbox.refresh();
     if (tab === "agent") void this.#agent.show(() => this.#api.agent());
   }
 
@@ -173,6 +222,7 @@ class App {
     this.#view.open(chat);
     this.#events.open(chat);
     this.#sidebar.currentId = chat.id;
+    this.#composer.open(chat.id, !location.hash);
     this.#composer.focus();
     this.#render();
   }
@@ -186,6 +236,7 @@ class App {
   async #send(text) {
     const chat = this.#chat;
     history.replaceState(null, "", `#/chat/${chat.id}`);
+    this.#composer.adopt(chat.id);
     this.#running.set(chat.id, chat);
     this.#view.scrollToEnd();
     await chat.send(text);
@@ -212,18 +263,22 @@ class App {
   /** @param {Conversation} chat */
   async #onTurnEnd(chat) {
     this.#running.delete(chat.id);
+    void this.#inbox.refresh();
+    if (chat === this.#chat && chat.messages.at(-1)?.metadata.status === "waiting" && this.#composer.isUnused) this.#view.focusRequest();
     try {
       await this.#sessions.refresh();
-      if (chat.messages.at(-1)?.metadata.status === "complete") await this.#nameIfUnnamed(chat);
+      await this.#nameIfUnnamed(chat);
       await this.#refreshSummary(chat);
     } catch (error) {
       toastError(error);
     }
   }
 
-  /** Name a chat after its first answer, where the server does not. @param {Conversation} chat */
+  /** Name a chat after its first answer, where the server does not: it names none that has no good answer. @param {Conversation} chat */
   async #nameIfUnnamed(chat) {
-    if (!this.#info?.name_sessions) await this.#sessions.nameIfUnnamed(chat.id);
+    const [first] = chat.messages;
+    if (chat.messages.at(-1)?.metadata.status !== "complete") await this.#sessions.nameByText(chat.id, first ? textOf(first) : "");
+    else if (!this.#info?.name_sessions) await this.#sessions.nameIfUnnamed(chat.id);
     else await this.#awaitName(chat);
   }
 
@@ -231,6 +286,12 @@ class App {
   async #awaitName(chat) {
     const isAnswered = chat.messages.some(({ metadata }) => metadata.status === "complete");
     if (isAnswered && this.#info?.name_sessions) await this.#sessions.awaitName(chat.id);
+  }
+
+  /** @param {Message} answer */
+  #saveAsTest(answer) {
+    const question = this.#chat.messages[this.#chat.messages.indexOf(answer) - 1];
+    if (question) showFile("This turn as a test", testOf(question, answer));
   }
 
   #stop() {
@@ -273,7 +334,12 @@ class App {
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     if (document.querySelector("dialog[open]")) return;
-    if (event.key === "k" && (event.metaKey || event.ctrlKey)) {
+    const command = event.metaKey || event.ctrlKey;
+    if (command && event.key === "k") {
+      event.preventDefault();
+      this.#drawer.open();
+      this.#sidebar.focusSearch();
+    } else if (command && event.shiftKey && event.key.toLowerCase() === "o") {
       event.preventDefault();
       this.#newChat();
     } else if (event.key === "Escape" && !event.isComposing) {
@@ -283,15 +349,30 @@ class App {
     }
   }
 
+  /** Whether the stack can be reached, and its agent loaded. */
+  #stackState() {
+    if (this.#activity?.isLost || /** @type {any} */ (this.#sessions.error)?.isOffline) return "gone";
+    return this.#info?.agent?.error ? "broken" : "";
+  }
+
   #show() {
     const session = this.#sessions.find(this.#chat.id);
     const name = session?.name || "New chat";
     const { summary, rebuilding } = this.#summary;
     byId("chat-name").textContent = name;
-    document.title = session?.name ? `${name} · OmniAgent` : "OmniAgent playground";
+    const agent = this.#info?.agent?.title ?? "";
+    const product = agent || "OmniAgent";
+    document.title = session?.name ? `${name} · ${product}` : product;
+    byId("brand-name").textContent = product;
+    this.#composer.asks = agent;
+    this.#models.update(this.#info);
+    this.#break.update(this.#info);
+    this.#user.update(this.#connection.user, this.#info !== null);
+    this.#view.info = this.#info;
     byId("rename").hidden = !session;
-    fill(byId("stack-name"), stackName(this.#connection, this.#info));
-    byId("model-name").textContent = this.#info ? (this.#info.offline ? "Offline model" : this.#info.model) : "";
+    const state = this.#stackState();
+    byId("stack-dot").className = `dot ${state}`;
+    fill(byId("stack-name"), stackName(this.#connection, this.#info, state));
     this.#composer.update(this.#chat);
     this.#queue.update(this.#chat);
     this.#context.update({ messages: this.#chat.messages, summary, rebuilding, info: this.#info });
@@ -300,8 +381,10 @@ class App {
   }
 }
 
-/** @param {Connection} connection @param {StackInfo | null} info */
-function stackName(connection, info) {
+/** @param {Connection} connection @param {StackInfo | null} info @param {string} state */
+function stackName(connection, info, state) {
+  if (state === "gone") return "No connection";
+  if (state === "broken") return "The agent does not load";
   if (!isLocal(connection)) return new URL(connection.sessionsUrl).host;
   return info ? "Local stack" : "This server";
 }

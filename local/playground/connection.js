@@ -5,22 +5,26 @@
  * @property {string} chatUrl Empty: the origin of this page.
  * @property {string} sessionsUrl
  * @property {string} token
+ * @property {{ name: string, category: string }} [user] Whom a local stack takes this tab's user for.
  */
 
+const USER = "omniagent.user";
 const URLS = "omniagent.urls";
 const TOKEN = "omniagent.token";
 
 /** @returns {Connection} */
 export function loadConnection() {
   const { chatUrl = "", sessionsUrl = "" } = JSON.parse(localStorage.getItem(URLS) ?? "{}");
-  return { chatUrl, sessionsUrl, token: sessionStorage.getItem(TOKEN) ?? "" };
+  const user = JSON.parse(sessionStorage.getItem(USER) ?? "null") ?? undefined;
+  return { chatUrl, sessionsUrl, token: sessionStorage.getItem(TOKEN) ?? "", user };
 }
 
 /**
  * Remember a connection. The token is forgotten with the tab: it is worth more than the addresses.
  * @param {Connection} connection
  */
-export function saveConnection({ chatUrl, sessionsUrl, token }) {
+export function saveConnection({ chatUrl, sessionsUrl, token, user }) {
+  sessionStorage.setItem(USER, JSON.stringify(user ?? null));
   localStorage.setItem(URLS, JSON.stringify({ chatUrl, sessionsUrl }));
   sessionStorage.setItem(TOKEN, token);
 }

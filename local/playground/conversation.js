@@ -3,7 +3,7 @@
 import { ApiError } from "./api.js";
 import { newId } from "./ids.js";
 import { BUSY, failure, isLost, isTooEarly, leftBehind, toProblem, unanswered } from "./problems.js";
-import { AnswerBuilder, closeUnanswered, markWaiting, statesOf } from "./reducer.js";
+import { AnswerBuilder, closeUnanswered, isOther, markWaiting, settle, sizeOf, statesOf } from "./reducer.js";
 import { readEvents } from "./sse.js";
 
 /** @import { Api } from "./api.js" */
@@ -46,6 +46,8 @@ export class Conversation extends EventTarget {
   /** @type {string[]} Written during an answer, sent one after the other once it has ended well. */
   queued = [];
   #api;
+  /** @type {Message | null} An answer that is read again, and not yet shown. */
+  #held = null;
   #requestId = "";
   #askedAt = 0;
   /** Whether another client did something while this one was occupied. */
@@ -61,6 +63,11 @@ export class Conversation extends EventTarget {
     super();
     this.#api = api;
     this.id = id;
+  }
+
+  /** Whether another process generates again what is shown. */
+  get isRecovering() {
+    return this.#held !== null && this.busy;
   }
 
   get busy() {
@@ -163,14 +170,33 @@ export class Conversation extends EventTarget {
     await this.#ask(question);
   }
 
-  /** Answer the last question once more. Should that fail, the answer that was there stays. */
-  async regenerate() {
-    const answer = this.messages.at(-1);
-    if (this.busy || answer?.role !== "assistant") return;
-    const question = this.messages.at(-2);
-    this.messages = this.messages.slice(0, -1);
-    const body = { id: this.id, messages: [question], trigger: "regenerate-message", messageId: answer.id };
-    await this.#turn(() => this.#api.chat(body), { live: true, fallback: answer });
+  /** Answer a question once more. Should that fail, the answer that was there stays. @param {Message} answer */
+  async regenerate(answer) {
+    const index = this.messages.indexOf(answer);
+    if (this.busy || index < 1) return;
+    const [before, question] = [this.messages, this.messages[index - 1]];
+    this.messages = this.messages.slice(0, index);
+    const body = { id: this.id, messages: [sent(question)], trigger: "regenerate-message", messageId: answer.id };
+    await this.#turn(() => this.#api.chat(body), { live: true, before });
+  }
+
+  /** Ask a question in other words: a branch of its own, beside the one that was there. @param {Message} question @param {string} text */
+  async edit(question, text) {
+    const index = this.messages.indexOf(question);
+    if (this.busy || index < 0) return;
+    const before = this.messages;
+    /** @type {Message} */
+    const edited = { ...question, parts: [{ type: "text", text }], metadata: {} };
+    this.messages = [...this.messages.slice(0, index), edited];
+    await this.#ask(edited, { before });
+  }
+
+  /** Show another version of a message, and what was said after it. @param {string} nodeId */
+  async switchBranch(nodeId) {
+    if (this.busy) return;
+    await this.#api.switchBranch(this.id, nodeId);
+    this.messages = [];
+    await this.#reload();
   }
 
   /**
@@ -234,11 +260,11 @@ export class Conversation extends EventTarget {
     this.#set({});
   }
 
-  /** @param {Message} message @param {{ patient?: boolean }} [how] */
-  async #ask(message, { patient = false } = {}) {
-    const { id, role, parts } = message;
-    const body = { id: this.id, messages: [{ id, role, parts }], trigger: "submit-message" };
-    await this.#turn(() => this.#chat(body, patient ? ATTEMPTS.busy : 0), { live: true });
+  /** @param {Message} message @param {{ patient?: boolean, before?: Message[] }} [how] */
+  async #ask(message, { patient = false, before } = {}) {
+    const parent = this.messages[this.messages.indexOf(message) - 1];
+    const body = { id: this.id, parentId: parent?.id, messages: [sent(message)], trigger: "submit-message" };
+    await this.#turn(() => this.#chat(body, patient ? ATTEMPTS.busy : 0), { live: true, before });
   }
 
   /** @param {object} body @param {number} attempts @returns {Promise<Response>} */
@@ -255,24 +281,26 @@ export class Conversation extends EventTarget {
   /**
    * Follow one turn from asking to its end, through lost connections.
    * @param {Open} open
-   * @param {{ live: boolean, fallback?: Message, continued?: Message }} options
+   * @param {{ live: boolean, before?: Message[], continued?: Message }} options `before` is what was shown before a
+   *   branch began: it is shown again if nothing comes of the branch.
    */
-  async #turn(open, { live, fallback, continued }) {
+  async #turn(open, { live, before, continued }) {
     this.#askedAt = performance.now();
     this.#set({ phase: "asking", problem: null });
     let sent = !live;
     try {
-      const answer = await this.#readThrough(open, live, () => (sent = true), continued);
+      const answer = await this.#readThrough(open, () => (sent = true), continued);
       if (answer?.error) {
-        if (fallback) this.messages = [...this.messages.slice(0, -1), fallback];
-        this.problem = { ...failure(fallback !== undefined), detail: answer.error, requestId: this.#requestId };
+        if (before) this.messages = before;
+        this.problem = { ...failure(before !== undefined), detail: answer.error, requestId: this.#requestId };
       }
     } catch (error) {
-      if (fallback && !sent) this.messages = [...this.messages, fallback];
-      this.problem = toProblem(error, { stored: sent });
+      if (before && !sent) this.messages = before;
+      this.problem = toProblem(error, { stored: sent || before !== undefined });
     }
     this.#set({ phase: "idle", stopping: false, reconnecting: false });
     this.dispatchEvent(new Event("turnend"));
+    void this.#learnNodes();
     const ended = this.messages.at(-1)?.metadata.status;
     if (this.queued.length && !this.problem && ended === "complete")
       void this.send(this.takeQueued(0), { patient: true });
@@ -280,12 +308,11 @@ export class Conversation extends EventTarget {
 
   /**
    * @param {Open} open
-   * @param {boolean} live
    * @param {() => void} onSent
    * @param {Message} [continued]
    * @returns {Promise<AnswerBuilder | null>} Null when the turn ended while nobody was reading.
    */
-  async #readThrough(open, live, onSent, continued) {
+  async #readThrough(open, onSent, continued) {
     let [lost, running] = [0, false];
     while (true) {
       try {
@@ -295,12 +322,12 @@ export class Conversation extends EventTarget {
         onSent();
         lost = 0;
         running = true;
-        return await this.#read(response.body, live, continued);
+        return await this.#read(response.body, continued);
       } catch (error) {
         if (!isLost(error, running) || lost >= ATTEMPTS[running ? "running" : "unsent"]) throw error;
       }
       // Asking again with the same id is safe while nobody knows whether it arrived. Once it has, the turn is followed.
-      if (running) [open, live, continued] = [() => this.#api.resume(this.id), false, undefined];
+      if (running) [open, continued] = [() => this.#api.resume(this.id), undefined];
       this.#set({ reconnecting: true });
       await pause(Math.min(FIRST_PAUSE_MS * 2 ** lost++, LONGEST_PAUSE_MS));
     }
@@ -308,19 +335,27 @@ export class Conversation extends EventTarget {
 
   /**
    * @param {ReadableStream<Uint8Array>} body
-   * @param {boolean} live
    * @param {Message} [continued]
    */
-  async #read(body, live, continued) {
-    const answer = new AnswerBuilder({ live, continued });
+  async #read(body, continued) {
+    const answer = new AnswerBuilder(continued);
     for await (const event of readEvents(body)) {
       this.#note(event);
       answer.apply(event);
-      if (event.type === "start" && answer.message) this.#place(answer.message);
+      if (event.type === "start" && answer.message) this.#begin(answer.message);
+      else if (this.#held && (answer.finished || sizeOf(this.#held) >= sizeOf(this.messages.at(-1)))) this.#place(this.#held);
       if (event.type === "data-session") this.summarizedTo = event.data.summarizedTo ?? this.summarizedTo;
       this.#set({ reconnecting: false });
     }
     return answer;
+  }
+
+  /** An answer that is read again after a cut stays as it is shown until as much of it is there. @param {Message} message */
+  #begin(message) {
+    const last = this.messages.at(-1);
+    if (last?.id !== message.id || last === message || !sizeOf(last)) return this.#place(message);
+    this.#held = message;
+    this.phase = "streaming";
   }
 
   /**
@@ -328,12 +363,24 @@ export class Conversation extends EventTarget {
    * @param {Message} message
    */
   #place(message) {
+    this.#held = null;
     const last = this.messages.at(-1);
     const replaces = last?.role === "assistant" && last.metadata.turnNumber === message.metadata.turnNumber;
+    if (replaces && last.id === message.id) message.metadata.decisions ??= last.metadata.decisions;
     this.messages = [...(replaces ? this.messages.slice(0, -1) : this.messages), message];
     for (const earlier of this.messages.slice(0, -1)) closeUnanswered(earlier);
     this.phase = "streaming";
     this.dispatchEvent(new Event("turnstart"));
+  }
+
+  /** Learn the places of the new messages in the tree, which only stored ones have. */
+  async #learnNodes() {
+    const page = await this.#api.listMessages(this.id).catch(() => null); // then they cannot be edited until a reload
+    for (const { id, role, metadata } of page?.messages ?? []) {
+      const known = this.messages.find((message) => message.id === id && message.role === role);
+      if (known) Object.assign(known.metadata, { nodeId: metadata.nodeId, siblings: metadata.siblings });
+    }
+    this.#set({});
   }
 
   async #reload() {
@@ -371,17 +418,9 @@ export class Conversation extends EventTarget {
   }
 }
 
-/** Whether the last message is not the one that is shown, or waits for something else. @param {Message | undefined} last @param {Message} shown */
-function isOther(last, shown) {
-  return last?.id !== shown.id || (shown.metadata.status === "waiting" && statesOf(last) !== statesOf(shown));
-}
-
-/** Show an answer that is kept until the others of its step are there. @param {ToolPart} part @param {CallAnswer} answer */
-function settle(part, answer) {
-  if ("approved" in answer) part.approval = { id: "", ...part.approval, ...answer };
-  if ("approved" in answer) part.state = answer.approved ? "approval-responded" : "output-denied";
-  if ("output" in answer) Object.assign(part, { state: "output-available", output: answer.output, waits: false });
-  if ("error" in answer) Object.assign(part, { state: "output-error", errorText: answer.error, waits: false });
+/** What of a message is sent. @param {Message} message */
+function sent({ id, role, parts }) {
+  return { id, role, parts };
 }
 
 /** Wait, or until the browser is online again. @param {number} milliseconds @returns {Promise<void>} */

@@ -1,6 +1,7 @@
 /** Numbers and times as people read them. */
 
 const COUNT = new Intl.NumberFormat("en");
+const TIME = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hour12: false });
 const DATE = new Intl.DateTimeFormat("en", { day: "numeric", month: "short" });
 
 /** @param {number} count */
@@ -37,6 +38,17 @@ export function ageGroup(date, now = new Date()) {
 /** @param {Date} date */
 export function formatDay(date) {
   return DATE.format(date);
+}
+
+/** @param {number} cents */
+export function formatCents(cents) {
+  if (cents >= 100) return `$${(cents / 100).toFixed(2)}`;
+  return `${cents >= 10 ? cents.toFixed(0) : cents.toPrecision(cents < 0.01 ? 1 : 2)} ¢`;
+}
+
+/** @param {Date} date */
+export function formatTime(date) {
+  return TIME.format(date);
 }
 
 /** A value of JSON, laid out for reading. @param {unknown} value */

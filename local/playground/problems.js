@@ -15,10 +15,13 @@ import { StreamCut } from "./sse.js";
  * @property {boolean} stored Whether the server has the question.
  */
 
-const FAILED = "The model could not answer. Try again in a moment.";
+const FAILED = "The model could not answer.";
 
 /** The code of a question that is refused because another one is being answered. */
 export const BUSY = "turn_in_progress";
+
+/** The code of a refusal because the agent's source does not load. */
+export const NOT_LOADED = "not_loaded";
 
 /** @param {boolean} kept Whether an earlier answer is still there. @returns {Problem} */
 export function failure(kept) {

@@ -1,12 +1,11 @@
 /** From stream events to a message: the same shape that the sessions API stores and returns. */
 
+/** @import { CallAnswer } from "./conversation.js" */
 /** @import { Message, Part, SourcePart, StreamEvent, ToolPart } from "./types.js" */
 
 const UNANSWERED = "Nobody answered before the conversation continued. The call was not run.";
 
-/**
- * Builds one answer out of its events. `live` says that events arrive as they happen, so that times can be taken.
- */
+/** Builds one answer out of its events. */
 export class AnswerBuilder {
   /** @type {Message | null} */
   message = null;
@@ -15,15 +14,13 @@ export class AnswerBuilder {
   finished = false;
   /** @type {Record<string, any> | null} What `data-session` told. */
   session = null;
-  #live;
   /** @type {Map<string, Extract<Part, { text: string }>>} */
   #blocks = new Map();
   /** @type {Map<string, ToolPart>} */
   #calls = new Map();
 
-  /** @param {{ live: boolean, continued?: Message | null }} options `continued` is the answer that goes on. */
-  constructor({ live, continued = null }) {
-    this.#live = live;
+  /** @param {Message | null} [continued] The answer that goes on. */
+  constructor(continued = null) {
     this.message = continued;
     for (const part of continued?.parts ?? []) if (isTool(part)) this.#calls.set(part.toolCallId, part);
   }
@@ -73,11 +70,11 @@ export class AnswerBuilder {
   #block(event) {
     const [kind, phase] = /** @type {["text" | "reasoning", string]} */ (event.type.split("-"));
     const key = `${kind}:${event.id}`;
-    if (phase === "start") this.#blocks.set(key, this.#add({ type: kind, text: "", state: "streaming" }));
+    if (phase === "start") this.#blocks.set(key, this.#add({ type: kind, text: "", state: "streaming", startedAt: performance.now() }));
     const block = this.#blocks.get(key);
     if (!block) return;
     if (phase === "delta") block.text += event.delta;
-    if (phase === "end") block.state = "done";
+    if (phase === "end") Object.assign(block, { state: "done", durationMs: performance.now() - (block.startedAt ?? 0) });
   }
 
   /** @param {StreamEvent} event */
@@ -89,7 +86,6 @@ export class AnswerBuilder {
         break;
       case "tool-input-available":
         Object.assign(call, { state: "input-available", input: event.input });
-        if (this.#live) call.startedAt = performance.now();
         break;
       case "tool-input-error":
         Object.assign(call, { state: "output-error", rawInput: event.input, errorText: event.errorText });
@@ -110,15 +106,13 @@ export class AnswerBuilder {
         Object.assign(call, { state: "output-error", errorText: event.errorText });
     }
     if (call.state.startsWith("output")) delete call.waits;
-    if (call.startedAt !== undefined && call.state.startsWith("output")) {
-      call.durationMs = Math.round(performance.now() - call.startedAt);
-    }
   }
 
   /** What somebody has decided, maybe in another tab. @param {Record<string, any>} verdict */
   #decided({ toolCallId, approved, reason }) {
     const call = this.#calls.get(toolCallId);
-    if (call?.approval) Object.assign(call, { approval: { ...call.approval, approved, reason } });
+    const answeredAt = call?.approval?.answeredAt ?? new Date().toISOString();
+    if (call?.approval) Object.assign(call, { approval: { ...call.approval, approved, reason, answeredAt } });
     if (call?.state === "approval-requested") call.state = "approval-responded";
   }
 
@@ -144,10 +138,14 @@ export function isTool(part) {
   return part.type.startsWith("tool-") || part.type === "dynamic-tool";
 }
 
-/** Mark the calls that the client has to run: those that an answer is still waiting with. @param {Message} message */
+/** Mark the calls that the client has to run, those that an answer is still waiting with, and who decided the others. @param {Message} message */
 export function markWaiting(message) {
-  const waits = message.metadata.status === "waiting";
-  for (const part of message.parts) if (isTool(part)) part.waits = waits && part.state === "input-available";
+  const { status, decisions = {} } = message.metadata;
+  for (const part of message.parts.filter(isTool)) {
+    part.waits = status === "waiting" && part.state === "input-available";
+    const decision = decisions[part.toolCallId];
+    if (decision && part.approval) Object.assign(part.approval, { answeredAt: decision.at, answeredBy: decision.by });
+  }
   return message;
 }
 
@@ -180,4 +178,23 @@ export function toolName(part) {
  */
 export function textOf(message) {
   return message.parts.map((part) => (part.type === "text" ? /** @type {any} */ (part).text : "")).join("");
+}
+
+/** Whether the last message is not the one that is shown, or waits for something else. @param {Message | undefined} last @param {Message} shown */
+export function isOther(last, shown) {
+  return last?.id !== shown.id || (shown.metadata.status === "waiting" && statesOf(last) !== statesOf(shown));
+}
+
+/** How much there is to see of an answer. @param {Message | undefined} message */
+export function sizeOf(message) {
+  return (message?.parts ?? []).reduce((size, part) => size + 1 + (/** @type {{ text?: string }} */ (part).text?.length ?? 0), 0);
+}
+
+/** Show an answer that is kept until the others of its step are there. @param {ToolPart} part @param {CallAnswer} answer */
+export function settle(part, answer) {
+  if ("approved" in answer)
+    part.approval = { id: "", ...part.approval, ...answer, answeredAt: new Date().toISOString(), answeredBy: "user" };
+  if ("approved" in answer) part.state = answer.approved ? "approval-responded" : "output-denied";
+  if ("output" in answer) Object.assign(part, { state: "output-available", output: answer.output, waits: false });
+  if ("error" in answer) Object.assign(part, { state: "output-error", errorText: answer.error, waits: false });
 }

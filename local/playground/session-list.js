@@ -6,6 +6,8 @@
 /** As long as the server may take. */
 const NAME_PAUSES_MS = [200, 400, 800, 1_600, 3_200, 6_400];
 
+const NAME_WORDS = 6;
+
 /** Fires `change` whenever there is something new to show. */
 export class SessionList extends EventTarget {
   /** @type {Session[]} */
@@ -73,6 +75,13 @@ export class SessionList extends EventTarget {
   async nameIfUnnamed(id) {
     const session = this.find(id) ?? (await this.#api.getSession(id));
     if (!session.name) this.#put(await this.#api.nameSession(id));
+  }
+
+  /** Name a chat by the first words that were said in it, unless it has a name. @param {string} id @param {string} text */
+  async nameByText(id, text) {
+    const session = this.find(id);
+    const words = text.split(/\s+/).filter(Boolean).slice(0, NAME_WORDS).join(" ").slice(0, 80);
+    if (session && !session.name && words) await this.rename(id, words);
   }
 
   /** Look for the name that the server gives soon after the first answer. @param {string} id */

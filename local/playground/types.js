@@ -4,8 +4,13 @@
  * @typedef {{ type: string, [key: string]: any }} StreamEvent
  *
  * @typedef {{ type: "step-start" }} StepPart
- * @typedef {{ type: "text", text: string, state?: "streaming" | "done" }} TextPart
- * @typedef {{ type: "reasoning", text: string, state?: "streaming" | "done" }} ReasoningPart
+ * @typedef {object} Block What is written bit by bit. The times are this page's.
+ * @property {string} text
+ * @property {"streaming" | "done"} [state]
+ * @property {number} [startedAt]
+ * @property {number} [durationMs]
+ * @typedef {{ type: "text" } & Block} TextPart
+ * @typedef {{ type: "reasoning" } & Block} ReasoningPart
  * @typedef {"approval-requested" | "approval-responded" | "output-denied"} ApprovalState
  * @typedef {"input-streaming" | "input-available" | "output-available" | "output-error" | ApprovalState} ToolState
  * @typedef {object} ToolPart
@@ -17,11 +22,19 @@
  * @property {string} [inputText] The arguments as far as the model has written them.
  * @property {unknown} [output]
  * @property {string} [errorText]
- * @property {{ id: string, approved?: boolean, reason?: string, requestReason?: string }} [approval]
+ * @property {Approval} [approval]
  * @property {boolean} [waits] It is the client that has to run it.
  * @property {string} [errorDetail] What the model was told, which only a local stack's trace says.
- * @property {number} [startedAt] When this page saw the call start, in milliseconds.
- * @property {number} [durationMs]
+ * @property {number} [durationMs] Which only a local stack's trace says.
+ *
+ * @typedef {object} Approval
+ * @property {string} id
+ * @property {boolean} [approved]
+ * @property {string} [reason]
+ * @property {string} [requestReason]
+ * @property {string} [answeredAt]
+ * @property {"user" | "other"} [answeredBy]
+ *
  * @typedef {{ type: "source-url" | "source-document", sourceId: string, url?: string, title?: string }} SourcePart
  * @typedef {StepPart | TextPart | ReasoningPart | ToolPart | SourcePart} Part
  *
@@ -50,6 +63,20 @@
  * @property {"cancelled" | "deadline" | "interrupted" | "unanswered" | "expired"} [abortReason]
  * @property {string} [stopReason]
  * @property {Feedback} [feedback]
+ * @property {Record<string, { at: string, by: "user" | "other" }>} [decisions] By the id of the call.
+ * @property {string} [nodeId] Of a stored message, unique in its chat.
+ * @property {Siblings} [siblings] Where there are other versions of it.
+ *
+ * @typedef {{ index: number, count: number, previous?: string, next?: string }} Siblings Their nodes, and its own place.
+ *
+ * @typedef {object} Request Something that waits for a person, in any chat.
+ * @property {string} id
+ * @property {"approval" | "output"} kind
+ * @property {string} tool
+ * @property {unknown} input
+ * @property {string | null} reason
+ * @property {string} user
+ * @property {string | null} sessionId Null if it is another user's.
  *
  * @typedef {object} Message
  * @property {string} id
@@ -65,6 +92,7 @@
  * @property {boolean} waiting
  * @property {string} createdAt
  * @property {string} updatedAt
+ * @property {string | null} [snippet] In a search: the words around a match.
  *
  * @typedef {object} Summary
  * @property {string} content
@@ -80,6 +108,20 @@
  * @property {number} context_max_tokens
  * @property {number} context_max_turns
  * @property {number} window_tokens The window is full at so many tokens.
+ * @property {number} lease_seconds Without a sign of life for so long, a turn is taken over.
+ * @property {AgentTitle} [agent]
+ *
+ * @typedef {{ title?: string, description?: string, suggestions?: string[], error?: string }} AgentTitle
+ *
+ * @typedef {object} Processes What `/local/processes` tells.
+ * @property {{ function: string, pid: number, state: string, here: boolean }[]} processes
+ * @property {{ records: number, runs: number, age_ms: number } | null} journal Of the newest turn.
+ *
+ * @typedef {object} ModelOptions What `/local/models` tells.
+ * @property {string} vendor Who answers now.
+ * @property {boolean} has_offline
+ * @property {string | null} agent_model The model that the agent's source names.
+ * @property {{ url: string, models: string[] } | null} ollama
  *
  * @typedef {{ name: string, description: string, parameters: object }} AgentTool
  * @typedef {object} AgentDescription What `/local/agent` tells; with `error` nothing else.

@@ -74,6 +74,7 @@ class Words(RootModel[list[str]]):
         ({"overrides": Overrides(instructions="x")}, r"overrides.instructions are for summaries: write Agent\(instr"),
         ({"summary": "m"}, "summary must be an instance of Overrides, not 'm'"),
         ({"fallback": None}, "fallback must be a valid string, not None"),
+        ({"suggestions": "Hello"}, r"suggestions must be a list of texts: write suggestions=\[…\]"),
     ],
 )
 def test_a_mistake_is_refused_where_it_is_made(options: dict[str, Any], said: str) -> None:

@@ -9,6 +9,7 @@ from playwright.async_api import Locator, Page, Route, expect
 
 HTML = '<!doctype html><title>useChat</title><div id="root"></div><script type="module" src="/hook.js"></script>'
 Json = dict[str, Any]
+TREE = {"nodeId", "parentId", "siblings"}
 
 
 class HookPage:
@@ -61,13 +62,11 @@ class HookPage:
         """Wait until nothing is being answered, and return the messages on the page."""
         main = self.page.get_by_role("main")
         await expect(main).to_have_attribute("data-status", re.compile("ready|error"))
-        messages: list[Json] = json.loads(await main.get_attribute("data-messages") or "[]")
-        return messages
+        return _without_places(json.loads(await main.get_attribute("data-messages") or "[]"))
 
     async def stored(self) -> list[Json]:
         response = await self.page.request.get(f"{self._url}/sessions/{self.session_id}/messages")
-        messages: list[Json] = (await response.json())["messages"]
-        return messages
+        return _without_places((await response.json())["messages"])
 
     async def _is_open(self) -> None:
         await expect(self.page.get_by_role("main")).to_have_attribute("data-status", "ready")
@@ -83,6 +82,14 @@ async def serve_script(page: Page, script: Path) -> None:
             await route.fulfill(body=HTML, content_type="text/html")
 
     await page.route("**/hook*", serve)
+
+
+def _without_places(messages: list[Json]) -> list[Json]:
+    """The messages without their places in the tree, which only stored ones have."""
+    for message in messages:
+        metadata = {name: value for name, value in message.pop("metadata", {}).items() if name not in TREE}
+        message.update({"metadata": metadata} if metadata else {})
+    return messages
 
 
 def texts(messages: list[Json]) -> list[str]:

@@ -1,6 +1,7 @@
 """The playground as its user knows it: what can be seen, and what can be done."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,11 @@ class Playground:
     def answer(self) -> Locator:
         """The last answer."""
         return self.answers.last
+
+    @property
+    def trace(self) -> Locator:
+        """What opens the trace of the last answer: its figures."""
+        return self.answer.get_by_role("button", name=re.compile("^Trace: "))
 
     @property
     def tools(self) -> Locator:

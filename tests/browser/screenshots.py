@@ -46,7 +46,7 @@ async def _talk(playground: Playground, *, wide: bool) -> None:
         await expect(page.get_by_role("tabpanel")).to_contain_text("My name is Ada")
     await page.route("**/chat", _at_the_pace_of_a_real_model)
     await playground.ask(QUESTION)
-    await playground.answer.get_by_role("button", name="Trace").click()
+    await playground.trace.click()
     await expect(page.get_by_role("region", name="Trace of this turn")).to_contain_text("calculator")
     await expect(playground.chats.first).to_have_text("Sale in Tokyo")
 

@@ -26,21 +26,19 @@ async def test_an_answer_is_shown_with_what_it_took_and_is_still_there_after_a_r
     await playground.ask("Explain the difference between a fjord and a firth")
     for _ in ("live", "reloaded"):
         await expect(playground.answer.locator(".markdown p").first).to_be_visible()
-        await expect(playground.answer).to_contain_text(
-            re.compile(r"First token \d+ ms\s*Total \d+.*\s*Tokens \d+ in, \d+ out")
-        )
+        await expect(playground.answer).to_contain_text(re.compile(r"\d+ (ms|s) · \d+ tokens"))
         await expect(playground.chats).to_have_text([re.compile("Fjord")])
         await expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("Fjord"))
-        await expect(page).to_have_title(re.compile("Fjord.*OmniAgent"))
+        await expect(page).to_have_title(re.compile("Fjord.*Shop assistant"))
         await page.reload()
     await expect(playground.questions).to_have_count(1)
 
 
 async def test_an_answer_shows_the_share_of_its_prompt_that_was_cached(playground: Playground) -> None:
     await playground.ask(f"[echo:Noted.] {' '.join(f'word{number}' for number in range(2_000))}")
-    await expect(playground.answer).to_contain_text(re.compile(r"Tokens [\d,]+ in, \d+ out"))
+    await expect(playground.answer).to_contain_text(re.compile(r"[\d,]+ tokens"))
     await playground.ask("[echo:Still noted.] And now?")
-    await expect(playground.answer).to_contain_text(re.compile(r"Tokens [\d,]+ in \(\d\d% cached\), \d+ out"))
+    await expect(playground.answer).to_contain_text(re.compile(r"[\d,]+ tokens \(\d\d% cached\)"))
 
 
 async def test_the_text_of_a_streamed_answer_never_shrinks_also_on_a_slow_machine(
@@ -63,7 +61,7 @@ async def test_tool_calls_are_cards_and_the_trace_has_every_call_with_input_and_
 ) -> None:
     said: list[str] = []
     page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-    await page.get_by_role("button", name=re.compile("Two tools at once")).click()
+    await page.get_by_role("button", name=re.compile("What is 17.5%")).click()
     await expect(playground.questions).to_have_text([TOOLS])
     await playground.ended()
     await expect(playground.answer).to_contain_text("409.5")
@@ -79,7 +77,7 @@ async def test_tool_calls_are_cards_and_the_trace_has_every_call_with_input_and_
     await expect(output).to_have_text("409.5")
 
     await playground.traced(1)
-    await playground.button("Trace").click()
+    await playground.trace.click()
     trace = page.get_by_role("region", name="Trace of this turn")
     for span in ("POST /chat", "turn", "model", "calculator", "current_time"):
         await expect(trace.get_by_role("listitem").filter(has_text=span).first).to_be_visible()
@@ -94,7 +92,7 @@ async def test_tool_calls_are_cards_and_the_trace_has_every_call_with_input_and_
         await expect(trace.get_by_role("group", name="Input").filter(visible=True)).to_contain_text(given)
         await expect(trace.get_by_role("group", name="Output").filter(visible=True)).to_contain_text(returned)
         await line.click()
-    await playground.button("Trace").click()
+    await playground.trace.click()
     await expect(trace).to_have_count(0)
 
     await page.reload()  # a stored call has the duration of its span
@@ -128,7 +126,7 @@ async def test_reasoning_is_folded_and_the_panel_has_the_events_as_they_came_and
     await playground.ask("[reason] Hello")
     reasoning = playground.answer.get_by_text("Reading the request")
     await expect(reasoning).to_be_hidden()
-    await playground.answer.get_by_text("Reasoning", exact=True).click()
+    await playground.answer.get_by_text(re.compile("^Thought")).click()
     await expect(reasoning).to_be_visible()
     await playground.button("Details").click()
     await page.get_by_role("tab", name="Events").click()
@@ -148,11 +146,10 @@ async def test_reasoning_is_folded_and_the_panel_has_the_events_as_they_came_and
     await expect(panel.get_by_role("group", name="Parameters").filter(visible=True)).to_contain_text('"expression"')
 
 
-async def test_only_the_last_answer_is_regenerated_and_the_new_one_takes_its_place(playground: Playground) -> None:
+async def test_an_answer_is_regenerated_and_the_new_one_takes_its_place(playground: Playground) -> None:
     await playground.ask("[echo:First]")
     await playground.ask("Hello")
     old = (await playground.stored())[-1]
-    await expect(playground.button("Regenerate")).to_have_count(1)
     await playground.answer.get_by_role("button", name="Regenerate").click()
     await expect(playground.answer).to_contain_text("Hello!")
     await playground.ended()

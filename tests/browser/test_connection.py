@@ -27,7 +27,7 @@ async def test_the_page_can_be_pointed_at_another_stack_with_a_token(open_page: 
     await expect(page.get_by_text(playground.server.removeprefix("http://"))).to_be_visible()
     await playground.ask("[echo:From afar]")
     await expect(playground.answer).to_contain_text("From afar")
-    await expect(playground.button("Trace")).to_have_count(0)
+    await expect(playground.trace).to_have_count(0)
     api = [request for request in asked if request.url.startswith(playground.server)]
     assert {request.headers.get("authorization") for request in api} == {"Bearer secret-token"}
     assert not [request for request in asked if "secret-token" in request.url]
@@ -54,7 +54,7 @@ async def test_a_late_description_of_the_previous_stack_is_ignored(open_page: Op
         connected.set()
     await playground.ask("[echo:From afar]")
     await expect(playground.answer).to_contain_text("From afar")
-    await expect(playground.button("Trace")).to_have_count(0)
+    await expect(playground.trace).to_have_count(0)
 
 
 async def test_an_unreachable_stack_is_refused_and_another_can_be_left_again(open_page: OpenPage, wire: Proxy) -> None:
@@ -82,4 +82,4 @@ async def test_an_unreachable_stack_is_refused_and_another_can_be_left_again(ope
     await playground.button("Use this page's stack").click()
     await expect(playground.page.get_by_text("Local stack")).to_be_visible()
     await playground.ask("Hello")
-    await expect(playground.button("Trace")).to_be_visible()
+    await expect(playground.trace).to_be_visible()

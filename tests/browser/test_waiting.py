@@ -1,6 +1,7 @@
 """The cards of a turn that waits: an approval, a question, a tool that only the client can run."""
 
 import asyncio
+import re
 
 import pytest
 from playwright.async_api import Locator, Route, expect
@@ -34,7 +35,7 @@ async def test_an_approval_survives_a_reload_is_denied_in_one_tab_and_the_other_
     await playground.page.reload()
     await expect(approval).to_be_visible()
     other = await open_page(f"/#/chat/{playground.session_id}")
-    reason = other.page.get_by_label("Reason (optional)")
+    reason = other.page.get_by_label("Why not?")
     written = asyncio.Event()
 
     async def resume_late(route: Route) -> None:
@@ -43,14 +44,17 @@ async def test_an_approval_survives_a_reload_is_denied_in_one_tab_and_the_other_
 
     await other.page.route("**/stream", resume_late)
     await other.page.reload()
+    await other.button("Deny").click()
     await reason.fill("too much")
     async with other.page.expect_response("**/stream"):
         written.set()
     await playground.page.wait_for_timeout(200)
     await expect(reason).to_be_focused()  # the answer was shown again meanwhile
-    await reason.press("Tab")
-    await other.page.keyboard.press("Tab")
-    await expect(other.button("Deny")).to_be_focused()
+    await reason.press("Escape")  # thinks better of it, and again
+    await expect(card(other, "Allow refund?")).to_have_attribute("aria-keyshortcuts", "A D")
+    await other.page.keyboard.press("d")
+    await expect(reason).to_be_focused()
+    await expect(reason).to_have_value("too much")
     await other.page.keyboard.press("Enter")
     for page in (other, playground):
         await expect(page.answer).to_contain_text("All done.")
@@ -58,7 +62,46 @@ async def test_an_approval_survives_a_reload_is_denied_in_one_tab_and_the_other_
         await expect(card(page, "Allow refund?")).to_have_count(0)
         await expect(page.page.get_by_label("Waiting for you")).to_have_count(0)
         await expect(page.tools).to_contain_text("too much")
+        await expect(page.tools).to_have_class("tool denied")  # somebody's wish, no error
     assert (await playground.stored())[-1]["metadata"]["status"] == "complete"
+
+
+async def test_an_approval_is_given_by_a_key_and_the_chat_says_who_decided(playground: Playground) -> None:
+    page = playground.page
+    await playground.ask(REFUND)
+    approval = card(playground, "Allow refund?")
+    await expect(approval).to_be_focused()
+    await expect(approval.get_by_role("term")).to_have_text(["Order"])
+    await expect(approval.get_by_role("definition")).to_have_text(["42"])
+    await expect(approval).to_have_attribute("aria-keyshortcuts", "A D")
+    await page.keyboard.press("a")
+    await expect(playground.answer).to_contain_text("All done.")
+    await expect(playground.message).to_be_focused()
+    for _ in ("live", "reloaded"):
+        await expect(playground.tools).to_contain_text(re.compile(r"Approved by you, \d\d:\d\d"))
+        await page.reload()
+
+
+async def test_another_user_finds_in_the_inbox_what_they_may_decide(
+    playground: Playground, open_page: OpenPage
+) -> None:
+    await playground.ask(REFUND)
+    waiting = playground.button("1 waits for you")
+    await expect(waiting).to_be_visible()
+    bob = await open_page(extra_http_headers={})
+    await bob.button("As you").click()
+    await bob.page.get_by_role("textbox", name="Name").fill(f"bob of {playground.user}")
+    await bob.button("Go on as this user").click()
+    await expect(bob.button(f"As bob of {playground.user}")).to_be_visible()
+    await bob.page.get_by_role("button", name=re.compile("waits? for you")).click()
+    request = bob.page.get_by_role("article", name=f"refund of local:{playground.user}")
+    await expect(request).to_contain_text("Order 42 is large.")
+    await request.get_by_role("button", name="Approve").click()
+    await expect(request).to_have_count(0)
+    await expect(playground.answer).to_contain_text("All done.")
+    await expect(waiting).to_be_hidden()
+    await playground.page.reload()
+    await expect(playground.tools).to_contain_text("Approved by somebody else")
 
 
 async def test_questions_have_choices_or_a_field_and_a_new_message_closes_one(playground: Playground) -> None:
@@ -96,7 +139,7 @@ async def test_a_clients_tool_takes_json_says_what_does_not_fit_and_every_card_i
     await output.fill('{"latitude": 1.5, "longitude": 2}')
     await playground.button("Return this output").click()
     await expect(card(playground, "locate runs in the client")).to_have_count(0)
-    await playground.button("Approve").click()
+    await card(playground, "Allow refund?").get_by_role("button", name="Approve").click()
     await expect(card(playground, "Allow refund?")).to_have_count(0)
     await playground.button("Skip").click()
     await expect(playground.answer).to_contain_text("All done.")

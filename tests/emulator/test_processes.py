@@ -41,6 +41,38 @@ async def test_a_process_that_answered_but_is_not_done_is_waited_for_or_left_alo
     let_on()
 
 
+async def test_a_spare_process_is_ready_before_the_next_call_comes(
+    start: Start, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    emulator = await start(toy("stream"), spare=["stream"])
+    url = emulator.url_of("stream")
+    busy = asyncio.create_task(http.get(url + "/?gate=1&events=1"))
+    _, let_on = await gate.arrival()
+    spare = await eventually(lambda: [each for each in emulator.processes("stream") if each.state is State.IDLE])
+    held = asyncio.create_task(http.get(url + "/?gate=1&events=1"))
+    _, let_other_on = await gate.arrival()
+    assert spare[0].pid in {each.pid for each in emulator.running("stream")}
+    let_on()
+    let_other_on()
+    await asyncio.gather(busy, held)
+
+
+async def test_retired_processes_take_no_further_call_and_a_busy_one_ends_its_own(
+    start: Start, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    emulator = await start(toy("stream"))
+    url = emulator.url_of("stream")
+    busy = asyncio.create_task(http.get(url + "/?gate=1&events=1"))
+    _, let_on = await gate.arrival()
+    [old] = emulator.processes("stream")
+    emulator.retire()
+    assert (await http.get(url)).status_code == 200
+    let_on()
+    assert (await busy).status_code == 200
+    await eventually(lambda: old.pid not in {each.pid for each in emulator.processes("stream")})
+    assert len(emulator.processes("stream")) == 1
+
+
 async def test_calls_beyond_the_limit_are_refused(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
     emulator = await start(toy("stream", concurrency=2))
     url = emulator.url_of("stream")

@@ -70,7 +70,7 @@ async def test_a_copy_that_ends_takes_no_other_with_it(start: Start) -> None:
 async def test_a_snapshot_is_taken_again_on_request_and_old_copies_live_on(start: Start) -> None:
     emulator = await start(toy("snapped", snap_start=True))
     [old] = await restored(emulator, 1)
-    emulator.retake_snapshots()
+    emulator.snapshot("snapped").retake()
     both = await restored(emulator, 2)
     assert len({copy["init"]["number"] for copy in both}) == 2
     assert old["init"] in [copy["init"] for copy in both]

@@ -94,6 +94,7 @@ async def test_a_session_is_made_once_read_renamed_and_deleted(client: httpx.Asy
         "createdAt": made.json()["createdAt"],
         "updatedAt": made.json()["updatedAt"],
         "extra": {},
+        "snippet": None,
     }
     again = await client.post("/sessions", json={"id": "trip", "name": "Porto"})
     assert (again.status_code, again.json()) == (200, made.json())

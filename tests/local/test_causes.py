@@ -114,8 +114,10 @@ async def test_a_function_that_dies_or_does_not_start_is_explained(request_id: s
     problem = response.json()
     assert (response.status_code, response.headers["content-type"]) == (502, "application/problem+json")
     if request_id:
-        assert problem["detail"] == "The chat function failed: Runtime exited with error: signal: killed"
+        assert (problem["title"], problem["code"]) == ("The chat function failed", "local")
+        assert problem["detail"] == "Runtime exited with error: signal: killed"
     else:
+        assert (problem["title"], problem["code"]) == ("agent.py does not load, line 3", "not_loaded")
         assert "invalid syntax (agent.py, line 3)" in problem["detail"]
         assert "def broken(:" in told["traceback"]
 

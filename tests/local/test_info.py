@@ -30,13 +30,15 @@ def chat(folder: Path, project: str) -> Function:
 
 async def test_the_project_is_described_as_its_source_is_now(tmp_path: Path) -> None:
     function = chat(tmp_path, PROJECT.format(instructions="'Be kind.'", model="acme/one"))
-    info = StackInfo([function], {"MAX_STEPS": "5"}, offline=False)
+    info = StackInfo([function], {"MAX_STEPS": "5"})
     told, agent = await info.tell(), await info.agent()
     # Its settings are told, and the environment wins over them.
     assert (told["model"], told["max_steps"], told["context_max_turns"]) == ("acme/one", 5, 7)
     assert told["window_tokens"] == 28_000, "the rest is for the question and its answer"
     assert (agent["name"], agent["model"]) == ("shop", "acme/one")
     assert (agent["instructions"], agent["made_by"]) == ("Be kind.", None)
+    # Without a title and suggestions of its own, they are its name and what its tools do.
+    assert (told["agent"]["title"], told["agent"]["suggestions"]) == ("Shop", ["Refund an order"])
     [refund] = agent["tools"]
     assert (refund["name"], refund["description"]) == ("refund", "Refund an order.")
     assert list(refund["parameters"]["properties"]) == ["order_id"]

@@ -133,7 +133,7 @@ async def test_the_example_agent_asks_before_a_large_refund_and_pays_a_small_one
         {"order": 1001, "euros": 80},
         "Refunds of more than 50 euros need approval.",
     )
-    assert "Refunded 80.00 euros" in (await runner.reply(request.approve()).result()).text
+    assert "80.00 €" in (await runner.reply(request.approve()).result()).text
 
 
 async def test_two_dates_fill_two_fields(stream: Asker) -> None:

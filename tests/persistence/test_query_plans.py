@@ -16,6 +16,7 @@ from omniagent.persistence.cursor import MessageCursor
 from omniagent.persistence.documents import Session
 from omniagent.persistence.live_turns import list_live_turns
 from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.persistence.snippets import snippets
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
 from omniagent.session.live import QueuedMessage
@@ -83,6 +84,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.create(session_of(store, session.user, "new")),
         catalog.list_page(user_id, limit=3),
         catalog.list_page(user_id, limit=3, search="trip"),
+        snippets(store, [key], "trip"),
         catalog.get(key),
         catalog.rename(key, "tour"),
         catalog.session_keys(user_id, limit=3),
@@ -161,7 +163,7 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     profiled.command("profile", 0)
 
     helpers = {"now", "use_settings", "transaction", "update_session", "fill", "fill_or_default"}
-    assert called == public_methods(MongoSessionManager, Catalog, ConversationStore) - helpers
+    assert called == public_methods(MongoSessionManager, Catalog, ConversationStore) - helpers | {"snippets"}
     seen = [
         operation
         for operation in profiled["system.profile"].find({"planSummary": {"$exists": True}})

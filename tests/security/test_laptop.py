@@ -84,8 +84,8 @@ def refused_everywhere(attacked: Attacked, method: str, path: str, headers: dict
 
 
 def test_there_are_as_many_servers_as_are_attacked(attacked: Attacked) -> None:
-    """Front, two function URLs, two runtime APIs, invoke API, secrets, moto and the model."""
-    assert len(attacked.ports) == 9
+    """Front, two function URLs, three runtime APIs (one of a spare), invoke API, secrets, moto and the model."""
+    assert len(attacked.ports) == 10
 
 
 def test_the_key_and_the_address_still_reach_the_functions_through_their_secrets(attacked: Attacked) -> None:

@@ -91,6 +91,7 @@ class CallRequest(_Part):
     """Why it was approved or denied."""
     answered_by: str | None = None
     """The id of the user who answered."""
+    answered_at: datetime | None = None
 
 
 class ToolPart(_Part):

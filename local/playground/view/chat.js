@@ -3,13 +3,14 @@
 import { withTurns } from "../context-window.js";
 import { byId, fill, h, oncePerFrame } from "./dom.js";
 import { icon } from "./icons.js";
-import { AnswerView, QuestionView } from "./message.js";
+import { AnswerView } from "./message.js";
 import { ProblemView } from "./problem.js";
+import { QuestionView } from "./question.js";
 import { Scroller } from "./scroller.js";
-import { welcome } from "./welcome.js";
+import { Welcome } from "./welcome.js";
 
 /** @import { Conversation } from "../conversation.js" */
-/** @import { Message } from "../types.js" */
+/** @import { Message, StackInfo } from "../types.js" */
 /** @import { TurnActions } from "./turn-footer.js" */
 /** @import { ProblemActions } from "./problem.js" */
 
@@ -41,7 +42,7 @@ export class ChatView {
   /** @param {ChatActions & ProblemActions & TurnActions} actions */
   constructor(actions) {
     this.#actions = actions;
-    this.#welcome = welcome(actions.ask);
+    this.#welcome = new Welcome(actions.ask);
     this.#earlier = h(
       "button",
       { type: "button", class: "small-button earlier", click: actions.earlier },
@@ -78,6 +79,18 @@ export class ChatView {
     this.#render();
   }
 
+  /** @param {StackInfo | null} info */
+  set info(info) {
+    this.#welcome.update(info);
+    this.#actions.isFree = info?.offline ?? false;
+  }
+
+  /** Go to what waits for an answer, once it is shown. */
+  focusRequest() {
+    this.#show();
+    /** @type {HTMLElement | null} */ (this.#list.querySelector("article:last-of-type .request"))?.focus();
+  }
+
   scrollToEnd() {
     this.#scroller.pin();
   }
@@ -90,7 +103,7 @@ export class ChatView {
       this.#list.setAttribute("aria-busy", String(chat.busy));
     });
     this.#status.textContent = statusOf(chat);
-    this.#status.classList.toggle("visible", chat.reconnecting || chat.stopping);
+    this.#status.classList.toggle("visible", chat.reconnecting || chat.stopping || chat.isRecovering);
   }
 
   /** Everything in the list, from the top. @param {Conversation} chat */
@@ -98,13 +111,13 @@ export class ChatView {
     const { messages } = chat;
     const empty = !messages.length && !chat.problem && chat.phase === "idle";
     /** @type {(Element | false | null)[]} */
-    const rows = [empty && this.#welcome, chat.before !== null && this.#earlier];
+    const rows = [empty && this.#welcome.element, chat.before !== null && this.#earlier];
     const streamed = chat.phase === "streaming" ? messages.at(-1) : null;
     let divided = this.#summarizedTo === 0;
     for (const { message, turn } of withTurns(messages)) {
       if (!divided && turn > this.#summarizedTo) rows.push(this.#divider);
       divided ||= turn > this.#summarizedTo;
-      rows.push(this.#viewOf(message, { last: message === messages.at(-1), streaming: message === streamed }));
+      rows.push(this.#viewOf(message, { last: message === messages.at(-1), streaming: message === streamed, busy: chat.busy }));
     }
     if (!divided) rows.push(this.#divider);
     rows.push(isWaiting(chat) && this.#pending, this.#problemOf(chat));
@@ -112,11 +125,11 @@ export class ChatView {
     return rows.filter((row) => row instanceof Element);
   }
 
-  /** @param {Message} message @param {{ last: boolean, streaming: boolean }} place */
+  /** @param {Message} message @param {import("./message.js").Place} place */
   #viewOf(message, place) {
     const key = `${message.role}:${message.id}`;
     // A message that is read anew keeps its view: somebody may be writing in one of its cards.
-    const view = this.#views.get(key)?.view ?? (message.role === "user" ? new QuestionView() : new AnswerView(this.#actions));
+    const view = this.#views.get(key)?.view ?? (message.role === "user" ? new QuestionView(this.#actions) : new AnswerView(this.#actions));
     this.#views.set(key, { message, view });
     view.update(message, place);
     return view.element;
@@ -169,6 +182,7 @@ function isWaiting(chat) {
 function statusOf(chat) {
   if (chat.reconnecting) return "Connection lost. Reconnecting…";
   if (chat.stopping) return "Stopping…";
+  if (chat.isRecovering) return "The process that answered is gone. Another one goes on…";
   if (!chat.busy) return "";
   const count = chat.queued.length;
   return `The assistant is answering.${count ? ` ${count} of your messages will be sent after it.` : ""}`;

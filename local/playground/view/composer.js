@@ -1,7 +1,11 @@
-/** The field to write in. Enter sends, or queues during an answer; Shift+Enter starts a new line; the button stops. */
+/** The field to write in. Enter sends, or queues during an answer; Shift+Enter starts a new line; the button stops.
+ * What is not sent is kept for its chat, as long as the tab is open. */
 
+import { textOf } from "../reducer.js";
 import { byId, fill } from "./dom.js";
 import { icon } from "./icons.js";
+
+/** @import { Message } from "../types.js" */
 
 /**
  * @typedef {object} ComposerActions
@@ -17,12 +21,20 @@ export class Composer {
   #actions;
   #busy = false;
   #stopping = false;
+  #chatId = "";
+  /** @type {string[]} What was asked in this chat, the newest first. */
+  #asked = [];
+  #recalled = -1;
 
   /** @param {ComposerActions} actions */
   constructor(actions) {
     this.#actions = actions;
     this.#field.addEventListener("keydown", (event) => this.#onKey(event));
-    this.#field.addEventListener("input", () => this.#changed());
+    this.#field.addEventListener("input", () => {
+      this.#recalled = -1;
+      this.#changed();
+      this.#keepDraft();
+    });
     byId("composer").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#submit();
@@ -30,11 +42,34 @@ export class Composer {
     this.#changed();
   }
 
-  /** @param {{ busy: boolean, stopping: boolean }} state */
-  update({ busy, stopping }) {
+  /** Turn to another chat, with what was written there and not sent. @param {string} chatId @param {boolean} isNew */
+  open(chatId, isNew) {
+    this.#chatId = isNew ? "new" : chatId;
+    this.#recalled = -1;
+    this.text = sessionStorage.getItem(this.#draftKey) ?? "";
+  }
+
+  /** The new chat has got its first message: what is written from now on is its own. @param {string} chatId */
+  adopt(chatId) {
+    this.#chatId = chatId;
+  }
+
+  /** @param {{ busy: boolean, stopping: boolean, messages: Message[] }} chat */
+  update({ busy, stopping, messages }) {
     this.#busy = busy;
     this.#stopping = stopping;
+    this.#asked = messages.filter(({ role }) => role === "user").map(textOf).reverse();
     this.#changed();
+  }
+
+  /** @param {string} name Whom the user asks. */
+  set asks(name) {
+    this.#field.placeholder = name ? `Ask ${name}` : "Ask anything";
+  }
+
+  /** Whether the focus may leave it: it is empty. */
+  get isUnused() {
+    return !this.#field.value && [this.#field, document.body].includes(/** @type {any} */ (document.activeElement));
   }
 
   get text() {
@@ -52,10 +87,30 @@ export class Composer {
 
   /** @param {KeyboardEvent} event */
   #onKey(event) {
+    if (event.key === "ArrowUp" || event.key === "ArrowDown") return this.#recall(event);
     // While an input method composes a character, Enter chooses it.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     this.#send();
+  }
+
+  /** The arrow keys go through what was asked before, from an empty field. @param {KeyboardEvent} event */
+  #recall(event) {
+    const next = this.#recalled + (event.key === "ArrowUp" ? 1 : -1);
+    const isStart = this.#recalled < 0 && (this.#field.value || next < 0);
+    if (isStart || next >= this.#asked.length) return;
+    event.preventDefault();
+    this.#recalled = next;
+    this.text = this.#asked[next] ?? "";
+  }
+
+  get #draftKey() {
+    return `omniagent.draft.${this.#chatId}`;
+  }
+
+  #keepDraft() {
+    if (this.#field.value) sessionStorage.setItem(this.#draftKey, this.#field.value);
+    else sessionStorage.removeItem(this.#draftKey);
   }
 
   #submit() {
@@ -67,6 +122,8 @@ export class Composer {
     const text = this.#field.value.trim();
     if (!text) return;
     this.text = "";
+    this.#recalled = -1;
+    this.#keepDraft();
     this.#actions.send(text);
   }
 

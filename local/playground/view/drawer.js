@@ -21,6 +21,11 @@ export class Drawer {
     return PHONE.matches && this.#sidebar.classList.contains("open");
   }
 
+  /** Where the sidebar is a drawer. */
+  open() {
+    if (PHONE.matches) this.#set(true);
+  }
+
   close() {
     if (!this.isOpen) return;
     this.#set(false);

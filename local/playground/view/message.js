@@ -1,6 +1,6 @@
-/** One message on the page. */
+/** One answer on the page. */
 
-import { isTool, textOf } from "../reducer.js";
+import { isTool } from "../reducer.js";
 import { h } from "./dom.js";
 import { kindOf } from "./part-views.js";
 import { TurnFooter } from "./turn-footer.js";
@@ -10,17 +10,7 @@ import { errorOf } from "./waterfall.js";
 /** @import { PartKind, PartView } from "./part-views.js" */
 /** @import { TurnActions } from "./turn-footer.js" */
 
-/** @typedef {{ last: boolean, streaming: boolean }} Place */
-
-/** The user's own words, as they were typed. */
-export class QuestionView {
-  element = h("article", { class: "message question", "aria-label": "You" });
-
-  /** @param {Message} message */
-  update(message) {
-    this.element.textContent = textOf(message);
-  }
-}
+/** @typedef {{ last: boolean, streaming: boolean, busy: boolean }} Place */
 
 /** An answer: its parts in order, then the footer once it is complete. */
 export class AnswerView {
@@ -44,21 +34,21 @@ export class AnswerView {
   /** @param {Message} message @param {Place} place */
   update(message, place) {
     const states = message.parts.map((part) => /** @type {{ state?: string }} */ (part).state);
-    const shown = JSON.stringify([place, message.metadata, states, this.#actions.traces !== null]);
+    const shown = JSON.stringify([place.last, place.streaming, message.metadata, states, this.#actions.traces !== null]);
     if (shown === this.#shown && message === this.#message && !place.streaming) return;
     this.#shown = shown;
     this.#message = message;
-    this.#showParts(message);
+    this.#showParts(message, place);
     this.element.classList.toggle("streaming", place.streaming);
     this.element.setAttribute("aria-busy", String(place.streaming));
-    if (place.streaming) return this.#footer.element.remove();
+    if (place.streaming || isRefusal(message, place)) return this.#footer.element.remove();
     this.#footer.update(message, place);
     this.element.append(this.#footer.element);
-    void this.#fillFromTrace(message);
+    void this.#fillFromTrace(message, place);
   }
 
-  /** How long a stored call took, and what a failed one told the model, only its span says. @param {Message} message */
-  async #fillFromTrace(message) {
+  /** How long a stored call took, and what a failed one told the model, only its span says. @param {Message} message @param {Place} place */
+  async #fillFromTrace(message, place) {
     const { traces } = this.#actions;
     const turn = message.metadata.turnNumber;
     const calls = message.parts.filter(isTool);
@@ -72,12 +62,13 @@ export class AnswerView {
       call.durationMs ??= span.duration_ms;
       call.errorDetail = errorOf(span) || undefined;
     }
-    this.#showParts(message);
+    this.#showParts(message, place);
   }
 
-  /** @param {Message} message */
-  #showParts({ parts }) {
-    const shown = parts.filter(kindOf);
+  /** @param {Message} message @param {Place} place */
+  #showParts(message, place) {
+    const shown = message.parts.filter(kindOf);
+    if (isRefusal(message, place)) shown.pop();
     for (const { view } of this.#parts.splice(shown.length)) view.element.remove();
     shown.forEach((part, index) => this.#viewOf(part, index).update(part));
   }
@@ -93,4 +84,9 @@ export class AnswerView {
     this.#parts[index] = { kind, view };
     return view;
   }
+}
+
+/** Whether an answer failed: its last words are the agent's apology, and the card below says why. @param {Message} message @param {Place} place */
+function isRefusal({ metadata, parts }, { last, streaming }) {
+  return metadata.status === "failed" && last && !streaming && parts.at(-1)?.type === "text";
 }

@@ -2,7 +2,7 @@
 
 import { byId } from "./dom.js";
 
-const TABS = /** @type {const} */ (["context", "agent", "events"]);
+const TABS = /** @type {const} */ (["context", "agent", "inbox", "events"]);
 const OPEN = "omniagent.panel";
 const BESIDE = matchMedia("(min-width: 1100px)");
 

@@ -1,8 +1,8 @@
 /** What went wrong with the last turn, and the way on. */
 
-import { BUSY } from "../problems.js";
+import { BUSY, NOT_LOADED } from "../problems.js";
 import { causesOf } from "./causes.js";
-import { h } from "./dom.js";
+import { fill, h } from "./dom.js";
 import { icon } from "./icons.js";
 
 /** @import { Problem } from "../problems.js" */
@@ -16,7 +16,10 @@ import { icon } from "./icons.js";
  */
 
 export class ProblemView {
+  #title = h("strong");
+  #detail = h("span", { class: "problem-detail" });
   #wait = h("span", { class: "problem-wait" });
+  #log = h("div", { class: "problem-causes" });
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #timer;
   element;
@@ -27,6 +30,9 @@ export class ProblemView {
    */
   constructor(problem, actions) {
     this.#countDown(problem.retryAt);
+    fill(this.#title, problem.title);
+    fill(this.#detail, problem.detail);
+    void this.#explain(problem);
     this.element = h(
       "div",
       { class: "problem", role: "alert" },
@@ -34,10 +40,10 @@ export class ProblemView {
       h(
         "div",
         { class: "problem-text" },
-        h("strong", {}, problem.title),
-        h("span", {}, problem.detail, " ", this.#wait),
-        problem.requestId && h("small", {}, "Request id ", h("code", {}, problem.requestId)),
-        causesOf(problem.requestId),
+        this.#title,
+        this.#detail,
+        this.#wait,
+        this.#log,
       ),
       h("div", { class: "problem-buttons" }, ...buttons(problem, actions)),
     );
@@ -46,6 +52,23 @@ export class ProblemView {
   close() {
     clearInterval(this.#timer);
     this.element.remove();
+  }
+
+  /** Put the cause first, where it is known: what to do about it, then what was said. @param {Problem} problem */
+  async #explain({ title, requestId, code }) {
+    const causes = await causesOf(requestId);
+    const known = causes.find(({ advice }) => advice) ?? causes.at(-1);
+    if (known && code !== NOT_LOADED) {
+      const cause = known.cause || known.message;
+      fill(this.#title, known.advice || title);
+      fill(this.#detail, known.advice ? `${title}. ${cause}` : cause);
+    }
+    const tracebacks = causes.map(({ traceback }) => traceback).filter(Boolean);
+    fill(
+      this.#log,
+      requestId && !requestId.startsWith("start-") && h("small", {}, "Request id ", h("code", {}, requestId)),
+      ...tracebacks.map((text) => h("details", {}, h("summary", {}, "Traceback"), h("pre", { tabindex: "0" }, text))),
+    );
   }
 
   /** @param {number} retryAt */

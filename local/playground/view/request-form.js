@@ -17,9 +17,10 @@ export class RequestForm {
   #actions;
   /** @type {ToolPart | null} */
   #part = null;
+  #sending = false;
   element = h(
     "form",
-    { class: "request", "aria-labelledby": this.#title.id, submit: (/** @type {Event} */ event) => event.preventDefault() },
+    { class: "request", tabindex: -1, "aria-labelledby": this.#title.id, submit: (/** @type {Event} */ event) => event.preventDefault() },
     h("div", { class: "request-title" }, icon("alert"), this.#title),
     this.#body,
     this.#error,
@@ -46,21 +47,27 @@ export class RequestForm {
 
   /** @param {string} label @param {() => CallAnswer | null} answer Null when there is nothing to send. @param {string} [kind] */
   button(label, answer, kind = "") {
-    const click = () => void this.#send(answer());
+    const click = () => void this.send(answer());
     return h("button", { type: "button", class: `small-button ${kind}`, click }, label);
   }
 
-  /** @param {CallAnswer | null} answer */
-  async #send(answer) {
-    if (!answer || !this.#part) return;
+  /** Send it once. Whoever answered from here writes on in the field. @param {CallAnswer | null} answer */
+  async send(answer) {
+    if (!answer || !this.#part || this.#sending) return;
+    this.#sending = true;
+    const hadFocus = this.element.contains(document.activeElement);
     this.#error.textContent = "";
     this.#disable(true);
     try {
-      await this.#actions.answer(this.#part, answer);
+      const answered = this.#actions.answer(this.#part, answer);
+      if (hadFocus) this.element.focus();
+      await answered;
+      if (hadFocus) this.#actions.focus();
     } catch (error) {
       this.#error.textContent = /** @type {Error} */ (error).message;
     }
     this.#disable(false);
+    this.#sending = false;
   }
 
   /** @param {boolean} disabled */

@@ -27,7 +27,7 @@ export class Settings {
 
   /** @param {Connection} connection */
   open(connection) {
-    for (const [name, value] of Object.entries(connection)) this.#field(name).value = value;
+    for (const name of /** @type {const} */ (["chatUrl", "sessionsUrl", "token"])) this.#field(name).value = connection[name];
     this.#say("");
     this.#dialog.showModal();
   }

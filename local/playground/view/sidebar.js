@@ -37,6 +37,11 @@ export class Sidebar {
     });
   }
 
+  focusSearch() {
+    this.#search.focus();
+    this.#search.select();
+  }
+
   /** @param {SessionList} sessions */
   open(sessions) {
     this.#sessions?.removeEventListener("change", this.#render);
@@ -114,6 +119,7 @@ export class Sidebar {
         session.answering && h("span", { class: "dot", title: "Answering" }),
         session.waiting && h("span", { class: "dot waiting", role: "img", "aria-label": "Waiting for you:", title: "Waiting for you" }),
         name,
+        session.snippet && h("small", { class: "snippet" }, session.snippet),
       ),
       this.#button("pencil", `Rename ${name}`, `rename ${session.id}`, () => rename(session.id)),
       this.#button("trash", `Delete ${name}`, `delete ${session.id}`, () => remove(session.id)),

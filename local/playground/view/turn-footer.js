@@ -1,11 +1,13 @@
 /** Under an answer: how it ended, what it took, and what can be done with it. */
 
-import { formatCount, formatDuration } from "../format.js";
+import { formatCents, formatCount, formatDuration } from "../format.js";
+import { costOf } from "../prices.js";
 import { textOf } from "../reducer.js";
 import { copyButton } from "./copy.js";
 import { fill, h } from "./dom.js";
 import { icon } from "./icons.js";
 import { thumbs } from "./thumbs.js";
+import { versions } from "./versions.js";
 import { Waterfall } from "./waterfall.js";
 
 /** @import { Feedback, Message, Metadata, Span, ToolPart } from "../types.js" */
@@ -21,11 +23,19 @@ const ENDINGS = {
   length: "Cut off at the length limit",
 };
 
+/** What somebody wanted, or waits for, is no error. @type {Record<string, string>} */
+const CALM = { waiting: "waiting", cancelled: "calm", unanswered: "calm", expired: "calm" };
+
 /**
  * @typedef {object} TurnActions
- * @property {() => void} regenerate
+ * @property {(message: Message) => void} regenerate
+ * @property {(message: Message, text: string) => void} rewrite Asks a question in other words.
+ * @property {(nodeId: string) => void} switchBranch
  * @property {(part: ToolPart, answer: CallAnswer) => Promise<void>} answer Answers what a turn waits for.
  * @property {(message: Message, feedback: Feedback | null) => Promise<void>} rate
+ * @property {(message: Message) => void} saveAsTest
+ * @property {boolean} isFree The offline model answers: its tokens have no price.
+ * @property {() => void} focus Puts the focus into the field to write in.
  * @property {((turn: number) => Promise<Span[]>) | null} traces Null where none are recorded.
  */
 
@@ -48,64 +58,81 @@ export class TurnFooter {
 
   /** @param {Message} message @param {{ last: boolean }} place */
   update(message, { last }) {
-    const { traces, regenerate, rate } = this.#actions;
-    const turn = message.metadata.turnNumber;
-    fill(this.#facts, ...facts(message.metadata));
+    const { traces, regenerate, rate, saveAsTest } = this.#actions;
+    const { turnNumber: turn, status = "", nodeId } = message.metadata;
+    this.element.classList.toggle("last", last);
+    fill(this.#facts, versions(message, this.#actions.switchBranch), badge(message.metadata), this.#figure(message.metadata, traces && turn !== undefined ? () => traces(turn) : null));
+    const isAnswer = textOf(message) !== "" && status !== "failed";
     fill(
       this.#buttons,
-      copyButton(() => textOf(message), "Copy answer"),
-      ...thumbs(message, rate),
-      last && !["failed", "waiting"].includes(message.metadata.status ?? "") && button("refresh", "Regenerate", regenerate),
-      traces && turn !== undefined && this.#traceButton(() => traces(turn)),
+      isAnswer && copyButton(() => textOf(message), "Copy answer"),
+      ...(isAnswer && status !== "waiting" ? thumbs(message, rate) : []),
+      (last || nodeId) && !["failed", "waiting"].includes(status) && button("refresh", "Regenerate", () => regenerate(message)),
+      traces && status === "complete" && button("beaker", "Save as test", () => saveAsTest(message)),
     );
   }
 
-  /** @param {() => Promise<Span[]>} load */
-  #traceButton(load) {
-    const shown = this.#trace.hasChildNodes();
-    const made = button("waterfall", "Trace", () => {
-      const open = !this.#trace.hasChildNodes();
-      fill(this.#trace, open && new Waterfall(load).element);
-      made.setAttribute("aria-expanded", String(open));
-    });
-    made.setAttribute("aria-expanded", String(shown));
+  /** What the turn took, in one line, which opens its trace. @param {Metadata} metadata @param {(() => Promise<Span[]>) | null} load */
+  #figure(metadata, load) {
+    const text = figure(metadata, this.#actions.isFree);
+    const title = details(metadata);
+    if (!load) return text && h("span", { class: "figure", title }, text);
+    const open = () => {
+      const isOpen = !this.#trace.hasChildNodes();
+      fill(this.#trace, isOpen && new Waterfall(load).element);
+      made.setAttribute("aria-expanded", String(isOpen));
+    };
+    const shown = String(this.#trace.hasChildNodes());
+    const made = h(
+      "button",
+      { type: "button", class: "figure small-button", title, "aria-expanded": shown, click: open },
+      h("span", { class: "sr-only" }, "Trace: "),
+      text || "no figures",
+      icon("chevron"),
+    );
     return made;
   }
 }
 
 /** @param {Metadata} metadata */
-function facts(metadata) {
-  const { status, finishReason, abortReason, stopReason, firstTokenMs, durationMs, usage, model, stepCount } = metadata;
-  const how = [abortReason, stopReason, status, finishReason].find((reason) => reason && reason in ENDINGS);
+function badge({ status, finishReason, abortReason, stopReason }) {
+  const how = [abortReason, stopReason, status, finishReason].find((reason) => reason && reason in ENDINGS) ?? "";
   const ending = ENDINGS[/** @type {keyof typeof ENDINGS} */ (how)];
+  return ending && h("span", { class: `badge ${CALM[how] ?? ""}` }, ending);
+}
+
+/** @param {Metadata} metadata @param {boolean} isFree */
+function figure({ durationMs, usage, model }, isFree) {
+  const cents = usage && model && !isFree ? costOf(model, usage) : null;
   return [
-    ending && h("span", { class: status === "waiting" ? "badge waiting" : "badge" }, ending),
-    firstTokenMs !== undefined && fact("First token", formatDuration(firstTokenMs), "Time to the first token"),
-    durationMs !== undefined && fact("Total", formatDuration(durationMs), "Duration of the turn"),
-    usage && fact("Tokens", `${input(usage)}, ${formatCount(usage.outputTokens)} out`, tokens(usage)),
-    model && h("span", { class: "fact model", title: `${stepCount ?? 1} model calls` }, model),
-  ];
+    durationMs !== undefined && formatDuration(durationMs),
+    usage?.totalTokens && `${formatCount(usage.totalTokens)} tokens${cached(usage)}`,
+    cents !== null && formatCents(cents),
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
-/** @param {string} label @param {string} value @param {string} title */
-function fact(label, value, title) {
-  return h("span", { class: "fact", title }, h("span", { class: "fact-label" }, `${label} `), value);
-}
-
-/** The input, and the share of it that the model's prompt cache had. @param {import("../types.js").Usage} usage */
-function input({ inputTokens, cachedInputTokens = 0 }) {
+/** The share of the input that the model's prompt cache had. @param {import("../types.js").Usage} usage */
+function cached({ inputTokens, cachedInputTokens = 0 }) {
   const share = Math.round((100 * cachedInputTokens) / inputTokens);
-  return `${formatCount(inputTokens)} in${share ? ` (${share}% cached)` : ""}`;
+  return share ? ` (${share}% cached)` : "";
 }
 
-/** @param {import("../types.js").Usage} usage */
-function tokens({ totalTokens, cachedInputTokens = 0, cacheWriteTokens = 0, reasoningTokens = 0 }) {
-  const all = `${formatCount(totalTokens)} tokens`;
-  const cache = `${formatCount(cachedInputTokens)} read from the cache, ${formatCount(cacheWriteTokens)} written to it`;
-  return `${all}, ${cache}, ${formatCount(reasoningTokens)} for reasoning`;
+/** @param {Metadata} metadata */
+function details({ firstTokenMs, usage, model, stepCount }) {
+  const { inputTokens = 0, outputTokens = 0, cachedInputTokens = 0, cacheWriteTokens = 0, reasoningTokens = 0 } = usage ?? {};
+  return [
+    firstTokenMs !== undefined && `first token after ${formatDuration(firstTokenMs)}`,
+    usage && `${formatCount(inputTokens)} tokens in (${formatCount(cachedInputTokens)} read from the cache, ${formatCount(cacheWriteTokens)} written to it)`,
+    usage && `${formatCount(outputTokens)} out (${formatCount(reasoningTokens)} for reasoning)`,
+    model && `${stepCount ?? 1} calls of ${model}`,
+  ]
+    .filter(Boolean)
+    .join(", ");
 }
 
 /** @param {Parameters<typeof icon>[0]} name @param {string} label @param {() => void} click */
 function button(name, label, click) {
-  return h("button", { type: "button", class: "small-button", click }, icon(name), label);
+  return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, click }, icon(name));
 }

@@ -31,7 +31,7 @@ export class Waterfall {
   async #show() {
     fill(this.element, h("p", { class: "quiet" }, "Reading the trace…"));
     const spans = await this.#load();
-    if (spans.length) fill(this.element, legend(spans, () => this.#unfold()), table(spans));
+    if (spans.length) fill(this.element, legend(spans, () => this.#unfold()), ...halves(spans).flatMap(half));
     else fill(this.element, h("p", { class: "quiet" }, "No trace of this turn was recorded."));
     this.element.scrollIntoView({ block: "nearest" });
   }
@@ -60,10 +60,25 @@ function isFolded(span) {
   return kindOf(span) === "database" && span.status !== "error";
 }
 
+/** A turn that waited for somebody has several requests, each with a scale of its own. @param {Span[]} spans */
+function halves(spans) {
+  const starts = spans.filter(({ kind }) => kind === "REQUEST").map(({ start_ms }) => start_ms);
+  const groups = Map.groupBy(spans, (span) => starts.findLastIndex((start) => start <= span.start_ms));
+  return [...groups].sort(([one], [other]) => one - other).map(([, group]) => group);
+}
+
+/** @param {Span[]} spans @param {number} index @param {Span[][]} all */
+function half(spans, index, all) {
+  const title = index === 0 ? "Until it waited" : "After the answer to it";
+  return [all.length > 1 && h("h3", { class: "half" }, title), table(spans)];
+}
+
 /** @param {Span[]} spans */
 function table(spans) {
   const start = Math.min(...spans.map((span) => span.start_ms));
-  const end = Math.max(...spans.map((span) => span.start_ms + span.duration_ms));
+  // What runs after the turn, such as finding a name for the chat, does not squeeze it.
+  const turn = spans.filter(({ kind }) => kind === "AGENT");
+  const end = Math.max(...(turn.length ? turn : spans).map((span) => span.start_ms + span.duration_ms));
   const rows = inOrder(spans).map(({ span, depth }) => row(span, depth, start, Math.max(end - start, 1)));
   return h("ol", { class: "spans" }, ...rows);
 }
@@ -71,8 +86,9 @@ function table(spans) {
 /** @param {Span} span @param {number} depth @param {number} start @param {number} whole */
 function row(span, depth, start, whole) {
   const bar = h("span", { class: `bar kind-${kindOf(span)}${span.status === "error" ? " failed" : ""}` });
-  bar.style.marginInlineStart = `${(100 * (span.start_ms - start)) / whole}%`;
-  bar.style.width = `${(100 * span.duration_ms) / whole}%`;
+  const from = Math.min(99, (100 * (span.start_ms - start)) / whole);
+  bar.style.marginInlineStart = `${from}%`;
+  bar.style.width = `${Math.min(100 - from, (100 * span.duration_ms) / whole)}%`;
   const name = h("span", { class: "span-name" }, shortName(span));
   name.style.paddingInlineStart = `${depth * 0.75}rem`;
   const time = h("span", { class: "span-time" }, formatDuration(span.duration_ms));

@@ -1,34 +1,43 @@
-/** An empty chat: what this is, and a few questions to begin with. */
+/** An empty chat: what the agent is, and a few questions to begin with. */
 
-import { h } from "./dom.js";
+import { fill, h } from "./dom.js";
 import { icon } from "./icons.js";
 
-const EXAMPLES = /** @type {const} */ ([
-  ["tool", "Two tools at once", "What is 17.5% of 2,340 and what time is it in Tokyo?"],
-  ["spark", "It asks you first", "Please refund order 1001, 80 euros"],
-  ["copy", "Write code", "Write a Python function that checks whether a number is prime"],
-  ["waterfall", "Compare", "Compare Lambda with containers for a chat backend"],
-]);
+/** @import { StackInfo } from "../types.js" */
 
-/** @param {(text: string) => void} ask */
-export function welcome(ask) {
-  const cards = EXAMPLES.map(([name, title, text]) =>
-    h(
-      "button",
-      { type: "button", class: "example", click: () => ask(text) },
-      icon(name),
-      h("span", {}, h("strong", {}, title), h("span", { class: "example-text" }, text)),
-    ),
-  );
-  return h(
-    "section",
-    { class: "welcome" },
-    h("h2", {}, "What can I help with?"),
-    h(
-      "p",
-      { class: "quiet" },
-      "Your agent, streaming from a real Lambda function. Stop it, reload the page, kill the process: the answer survives.",
-    ),
-    h("div", { class: "examples" }, ...cards),
-  );
+const DEPLOYED = "Ask something. You can stop an answer, reload the page or lose the connection: the answer survives.";
+const LOCAL =
+  "Your agent, streaming from a real Lambda function. Stop it, reload the page, or break something: the answer survives.";
+
+export class Welcome {
+  element = h("section", { class: "welcome" });
+  #ask;
+  #shown = "";
+
+  /** @param {(text: string) => void} ask */
+  constructor(ask) {
+    this.#ask = ask;
+    this.update(null);
+  }
+
+  /** @param {StackInfo | null} info */
+  update(info) {
+    const { title, description, suggestions } = info?.agent ?? {};
+    const shown = JSON.stringify([title, description, suggestions]);
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    fill(
+      this.element,
+      h("h2", {}, title || "What can I help with?"),
+      h("p", { class: "quiet" }, description || (info ? LOCAL : DEPLOYED)),
+      h("div", { class: "examples" }, ...(suggestions ?? []).map((text) => this.#example(text))),
+      description && info && h("p", { class: "quiet small" }, LOCAL),
+    );
+  }
+
+  /** @param {string} text */
+  #example(text) {
+    const click = () => this.#ask(text);
+    return h("button", { type: "button", class: "example", click }, icon("spark"), h("span", {}, text));
+  }
 }

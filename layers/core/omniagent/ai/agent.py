@@ -144,6 +144,11 @@ def _check_chain(where: str, model: Any) -> None:
         raise ConfigurationError(f"{where} names an empty model: {model!r}")
 
 
+def _check_suggestions(where: str, suggestions: Any) -> None:
+    if not isinstance(suggestions, list | tuple) or not all(isinstance(each, str) and each for each in suggestions):
+        raise ConfigurationError(f"{where} must be a list of texts: write suggestions=[…]")
+
+
 class _Options(TypedDict, Generic[Deps], total=False):
     """The fields of `Agent` that do not decide its types."""
 
@@ -154,6 +159,9 @@ class _Options(TypedDict, Generic[Deps], total=False):
     naming: Overrides | None
     fallback: str
     budget: Budget | None
+    title: str
+    description: str
+    suggestions: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +191,12 @@ class Agent(Generic[Deps, Output_co]):
     """The answer that is streamed and stored when the model fails."""
     budget: Budget | None = None
     """What one user may spend on this agent, within the user's own budget."""
+    title: str = ""
+    """What people call it: the playground shows it. Empty: the name."""
+    description: str = ""
+    """One sentence for people. The model does not read it."""
+    suggestions: Annotated[Sequence[str], check(_check_suggestions)] = ()
+    """Questions to begin with, in the playground. Empty: one for each tool, from its docstring."""
     fixed_instructions: str = field(init=False, repr=False, compare=False, default="")
     """The instructions that are text."""
     _shared: SharedDeps = field(init=False, repr=False, compare=False)

@@ -1,7 +1,7 @@
 """The request and response bodies of the sessions API."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from pydantic.alias_generators import to_camel
 
 from omniagent.http.shown_messages import ShownMessageJson
+from omniagent.http.verdicts import decided
 from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind
 from omniagent.persistence.catalog import Page, ShownMessage
 from omniagent.persistence.documents import Message, Session, Summary, api_values
@@ -105,10 +106,12 @@ class SessionResource(_Resource):
     extra: dict[str, Any] = Field(
         default_factory=dict, description="Fields that the project adds to its document class."
     )
+    snippet: str | None = Field(None, description="In a search: the words around a match in a message.")
 
     @classmethod
-    def of(cls, session: Session) -> "SessionResource":
+    def of(cls, session: Session, snippet: str | None = None) -> "SessionResource":
         return cls(
+            snippet=snippet,
             id=public_session_id(session.id),
             name=session.name,
             agent=session.agent,
@@ -137,8 +140,8 @@ class SessionList(_Resource):
     incomplete: bool = Field(description="Whether a search ran out of time, so that other sessions may match, too.")
 
     @classmethod
-    def of(cls, page: Page[Session]) -> "SessionList":
-        sessions = [SessionResource.of(session) for session in page.items]
+    def of(cls, page: Page[Session], snippets: Mapping[str, str]) -> "SessionList":
+        sessions = [SessionResource.of(session, snippets.get(session.id)) for session in page.items]
         return cls(sessions=sessions, before=page.before, incomplete=not page.is_complete)
 
 
@@ -322,7 +325,7 @@ def _ui_message(shown: ShownMessage, sdk: int) -> dict[str, Any]:
         metadata |= {"sessionId": session_id, "turnNumber": message.turn_number, "status": message.status}
     if extra := api_values(message):
         metadata = {**metadata, "extra": extra}
-    return ui_message(message.client_message_id, message.role, message.parts, metadata, sdk=sdk)
+    return ui_message(message.client_message_id, message.role, message.parts, {**metadata, **decided(message)}, sdk=sdk)
 
 
 def _fitting(messages: Sequence[ShownMessage]) -> Sequence[ShownMessage]:

@@ -42,6 +42,7 @@ from omniagent.http.resources import (
 from omniagent.http.shown_messages import ShownMessage
 from omniagent.persistence.cursor import MessageCursor
 from omniagent.persistence.documents import Message, Session
+from omniagent.persistence.snippets import snippets
 from omniagent.persistence.store import session_message
 from omniagent.protocol.ui_messages import sdk_version
 from omniagent.session.ids import ID_PATTERN, public_session_id, session_key, user_id_of
@@ -123,7 +124,8 @@ async def _listed(
 ) -> SessionList:
     catalog = await application.catalog()
     page = await catalog.list_page(user_id_of(caller.client_id), limit=limit, before=before, search=search)
-    return SessionList.of(page)
+    found = [session.id for session in page.items]
+    return SessionList.of(page, await snippets(await application.store(), found, search) if search else {})
 
 
 @router.get("/sessions/{session_id}", responses=documented(errors.NotFound))

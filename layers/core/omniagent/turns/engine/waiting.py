@@ -83,7 +83,7 @@ class Judge:
             raise RequestExpired
         if request.kind == "approval":
             return self._decided(part, request, reply)
-        answered = request.model_copy(update={"answered_by": self.answered_by})
+        answered = request.model_copy(update={"answered_by": self.answered_by, "answered_at": self.now})
         if reply.error is not None:
             text = _text(reply.error) or "The client's tool failed."
             changes: dict[str, Any] = {"error": text, "public_error": text}
@@ -93,8 +93,8 @@ class Judge:
 
     def _decided(self, part: ToolPart, request: CallRequest, reply: ToolReply) -> ToolPart:
         comment = _text(reply.reason) or None
-        verdict = {"approved": reply.approved, "comment": comment, "answered_by": self.answered_by}
-        decided = request.model_copy(update=verdict)
+        answered = {"answered_by": self.answered_by, "answered_at": self.now}
+        decided = request.model_copy(update={"approved": reply.approved, "comment": comment, **answered})
         if reply.approved:
             return part.model_copy(update={"request": decided})
         error = f"{DENIED_ERROR} Reason: {comment}" if comment else DENIED_ERROR
