@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench import cold, prompt_cache, providers, report, warm, with_and_without, writes
+from bench import cold, prompt_cache, providers, report, warm, windows, with_and_without, writes
 from bench.figure import Figure
 from bench.peers import FRAMEWORKS, SCRIPTS, paced_cpu_of, python_of
 from bench.servers import served
@@ -33,6 +33,7 @@ class Size:
     turns: int
     stops: int
     histories: list[int]
+    branches: int
     memory_turns: int
     more_turns: int
     cold_runs: int
@@ -40,8 +41,8 @@ class Size:
     load_seconds: float
 
 
-WHOLE = Size(5_000, 1_000, 100_000, 5, 200, 30, [10, 1_000, 100_000], 100, 900, 10, 50, 60)
-QUICK = Size(2_000, 300, 50_000, 2, 20, 5, [10, 1_000], 20, 40, 2, 10, 8)
+WHOLE = Size(5_000, 1_000, 100_000, 5, 200, 30, [10, 1_000, 100_000], 1_000, 100, 900, 10, 50, 60)
+QUICK = Size(2_000, 300, 50_000, 2, 20, 5, [10, 1_000], 20, 20, 40, 2, 10, 8)
 
 
 @contextmanager
@@ -103,6 +104,7 @@ def measure(size: Size) -> Iterator[Figure]:
     yield from providers.figures()
     yield from prompt_cache.figures()
     yield from writes.figures()
+    yield windows.read_windows(size.histories[-1], size.branches, 100 * size.rounds)
     yield from cold.package_size(BUILT / "CoreLayer")
 
 

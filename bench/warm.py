@@ -202,19 +202,26 @@ def _with_history(stack: BackgroundStack, turns: int) -> str:
         database.messages.insert_many(
             [
                 template[role]
-                | {"_id": f"{session}-{role}-{number}", "turn_number": number, "client_message_id": f"{role}-{number}"}
+                | {
+                    "_id": f"{session}-{role}-{number}",
+                    "turn_number": number,
+                    "place": 2 * number + (role == "assistant"),
+                    "client_message_id": f"{role}-{number}",
+                }
                 for number in range(start, min(start + 5_000, turns + 1))
                 for role in ("user", "assistant")
             ],
             ordered=False,
         )
-    database.sessions.update_one({"_id": key}, {"$set": {"latest_turn_number": turns}})
+    leaf = {"leaf.node": f"{session}-assistant-{turns}", "leaf.place": 2 * turns + 1, "latest_turn_number": turns}
+    database.sessions.update_one({"_id": key}, {"$set": leaf})
     kept = 9
     database.summaries.insert_one(
         {
             "_id": f"{session}-summary",
             "session_id": key,
             "draft": False,
+            "branch": 0,
             "content": "They said hello.",
             "token_count": 5,
             "start_turn_number": 1,

@@ -187,7 +187,8 @@ async def test_history_is_what_the_client_saw_in_pages_of_whole_turns(
     assert answer["parts"] == [{"type": "step-start"}, {"type": "text", "text": text, "state": "done"}]
     started, finished = (next(e for e in events if e["type"] == kind) for kind in ("start", "finish"))
     assert answer["id"] == started["messageId"]
-    assert answer["metadata"] == {**started["messageMetadata"], **finished["messageMetadata"]}
+    place = {"nodeId": answer["id"], "parentId": question["metadata"]["nodeId"]}
+    assert answer["metadata"] == {**started["messageMetadata"], **finished["messageMetadata"], **place}
     path = f"/sessions/{talk.session_id}/messages"
     newest = (await client.get(path, params={"limit": 3})).json()
     older = (await client.get(path, params={"before": newest["before"]})).json()

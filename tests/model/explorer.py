@@ -5,7 +5,8 @@ that send a message, reply to a waiting turn or stop it, and the sweep. A proces
 time. Between any two of them it may be killed, a write's reply may be lost, and a live process may be taken for dead.
 
 Checked in every world: a message has one home (P3); an accepted message is never gone (P1); no message gets two turns
-or two endings (P2, P4); no tool runs twice (P4, P9); a reply counts once (P8); what is stored is what the journal says.
+or two endings (P2, P4); no tool runs twice (P4, P9); a reply counts once (P8); what is stored is what the journal says;
+the leaf is the end of what was said, and no two answers are in the same place.
 At the end: from every world, one in which everything accepted is answered can be reached (P9).
 """
 
@@ -13,13 +14,14 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from omniagent.messages import CallRequest, Part, SteeringPart, TextPart, ToolPart
 from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
 from omniagent.session.query import Query
+from omniagent.session.tree import ROOT, Place, Spot
 from omniagent.settings import Busy
 from omniagent.turns import state as states
 
@@ -42,13 +44,16 @@ class Turn(NamedTuple):
     goes_on: bool
     joined: tuple[int, ...]
     is_new: bool
+    spot: Spot = Spot(0, ())
+    """Where its answer goes."""
 
 
 class Session(NamedTuple):
     """`SessionHead`."""
 
     version: int = 0
-    number: int = 0
+    leaf: Place = ROOT
+    branches: int = 0
     turn: Turn | None = None
     queue: tuple[tuple[int, bool], ...] = ()
     """Messages in line, and whether they were stopped."""
@@ -62,6 +67,8 @@ class Stored(NamedTuple):
     status: str
     joined: int = -1
     """The message whose answer it has joined."""
+    spot: Spot = Spot(0, ())
+    """Where its newest answer is."""
 
 
 History = tuple[Stored, ...]
@@ -153,18 +160,18 @@ class Explorer:
             except states.Moved:
                 self._changed[key] = None
             else:
-                self._changed[key] = (_session(change.after, session), _history(history, change))
+                self._changed[key] = (_session(change, session), _history(history, change))
         return self._changed[key]
 
     def _event(self, session: Session, event: tuple[Any, ...]) -> states.Event:  # noqa: PLR0911 - one per event
         match event:
             case ("begin", int(message), int(run), bool(is_new), int(number)):
-                question = SessionMessage(f"m{message}", "user", number, [TextPart(text=f"text {message}")])
-                turn_id = f"t{message}"
-                live = LiveTurn(
-                    turn_id, number, str(run), turn_id, f"m{message}", NOW, message=question if is_new else None
-                )
-                return states.Begin(live)
+                leaf = session.leaf
+                spot = Spot.after(leaf, fork=None)
+                if not is_new:  # beside its answer, which is the latest
+                    spot = Spot.after(leaf.before(f"m{message}"), fork=session.branches + 1)
+                begun = Turn(message, number, run, "running", False, (), is_new, spot)
+                return states.Begin(_live(begun))
             case ("enqueue", int(message)):
                 return states.Enqueue(QueuedMessage(f"m{message}", f"text {message}", self.bounds.busy[message]))
             case ("join", int(run), joined):
@@ -421,7 +428,7 @@ class Explorer:
     def _begin_first(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
         session = world.session
         first = session.queue[0][0]
-        begin = ("begin", first, me.pid, True, session.number + 1)
+        begin = ("begin", first, me.pid, True, session.leaf.turn_number + 1)
         yield _go(world, others, me._replace(step="write", data=(session, begin)))
 
     def _sweep(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
@@ -522,6 +529,12 @@ def check(world: World) -> None:
         raise Violation("a request was replied to twice")
     if world.accepted - set(live) - set(done):
         raise Violation("an accepted message is gone")
+    if session.leaf.turn_number != max((stored.number for stored in history), default=0):
+        raise Violation("the leaf is not the end of what was said")
+    if len({(stored.spot.branch, stored.number) for stored in history if stored.joined < 0}) != sum(
+        stored.joined < 0 for stored in history
+    ):
+        raise Violation("two answers are in the same place")
 
 
 def _is_settled(world: World) -> bool:
@@ -594,41 +607,71 @@ def _answer(turn: Turn, joined: tuple[int, ...], status: Any, *, replied: bool =
     if status == "waiting":
         request = CallRequest(id="r", kind="approval", expires_at=LATER, approved=True if replied else None)
         parts.append(ToolPart(call_id="c", name="tool", input={}, request=request))
-    return SessionMessage(f"t{turn.message}", "assistant", turn.number, [*parts, TextPart(text="answer")], status)
+    return SessionMessage(
+        f"t{turn.message}",
+        "assistant",
+        turn.number,
+        [*parts, TextPart(text="answer")],
+        status,
+        parent=f"m{turn.message}",
+        branch=turn.spot.branch,
+        lineage=turn.spot.lineage,
+    )
+
+
+def _live(turn: Turn) -> LiveTurn:
+    turn_id, spot = f"t{turn.message}", turn.spot
+    return LiveTurn(
+        turn_id,
+        turn.number,
+        str(turn.run),
+        f"{turn_id}.goes-on" if turn.goes_on else turn_id,
+        f"m{turn.message}",
+        NOW,
+        state=turn.state,  # type: ignore[arg-type]
+        message=_question(turn.message, turn.number, spot) if turn.is_new else None,
+        joined=tuple(QueuedMessage(f"m{m}", f"text {m}", "steer") for m in turn.joined),
+        until=LATER if turn.state == "waiting" else None,
+        branch=spot.branch,
+        lineage=spot.lineage,
+    )
 
 
 def _head(session: Session) -> SessionHead:
-    turn = session.turn
-    live = None
-    if turn is not None:
-        turn_id = f"t{turn.message}"
-        question = SessionMessage(f"m{turn.message}", "user", turn.number, [TextPart(text=f"text {turn.message}")])
-        live = LiveTurn(
-            turn_id,
-            turn.number,
-            str(turn.run),
-            f"{turn_id}.goes-on" if turn.goes_on else turn_id,
-            f"m{turn.message}",
-            NOW,
-            state=turn.state,  # type: ignore[arg-type]
-            message=question if turn.is_new else None,
-            joined=tuple(QueuedMessage(f"m{m}", f"text {m}", "steer") for m in turn.joined),
-            until=LATER if turn.state == "waiting" else None,
-        )
+    live = _live(session.turn) if session.turn is not None else None
     queue = tuple(QueuedMessage(f"m{m}", f"text {m}", "steer", stopped) for m, stopped in session.queue)
-    return SessionHead(session.version, session.number, live, queue, changed_at=NOW)
+    return SessionHead(session.version, session.leaf, session.branches, live, queue, changed_at=NOW)
 
 
-def _session(head: SessionHead, before: Session) -> Session:
+def _session(change: Change, before: Session) -> Session:
+    head = change.after
     live = head.turn
     turn = None
     if live is not None:
         joined = tuple(int(message.id[1:]) for message in live.joined)
         is_new = live.message is not None
         message = int(live.message_id[1:])
-        turn = Turn(message, live.number, int(live.run), live.state, live.journal != live.id, joined, is_new)
+        turn = Turn(
+            message,
+            live.number,
+            int(live.run),
+            live.state,
+            live.journal != live.id,
+            joined,
+            is_new,
+            Spot(live.branch, live.lineage),
+        )
     queue = tuple((int(message.id[1:]), message.is_stopped) for message in head.queue)
-    return Session(before.version + 1, head.latest_turn_number, turn, queue)
+    return Session(before.version + 1, _leaf(change), head.branches, turn, queue)
+
+
+def _leaf(change: Change) -> Place:
+    """Return the leaf. The answer of a message that was stopped in line has a random id: it gets that of a turn."""
+    asked = {message.node: message.id for message in change.inserted if message.role == "user"}
+    answered = {message.node: asked.get(message.parent) for message in change.inserted if message.role != "user"}
+    leaf = change.after.leaf
+    message_id = answered.get(leaf.node)
+    return leaf if message_id is None else replace(leaf, node=f"t{message_id[1:]}")
 
 
 def _history(history: History, change: Change) -> History:
@@ -642,11 +685,13 @@ def _history(history: History, change: Change) -> History:
             index = int(message.id[1:])
             if index in stored:
                 raise Violation("a message is stored twice")
-            stored[index] = Stored(index, message.turn_number, answers[message.turn_number].status)
+            answer = answers[message.turn_number]
+            spot = Spot(answer.branch, answer.lineage)
+            stored[index] = Stored(index, message.turn_number, answer.status, spot=spot)
     for answer in answers.values():
         owner = int(answer.id[1:]) if answer.id.startswith("t") else -1
         if owner in stored:
-            stored[owner] = stored[owner]._replace(status=answer.status)
+            stored[owner] = stored[owner]._replace(status=answer.status, spot=Spot(answer.branch, answer.lineage))
         for message_id in answer.steering_ids:
             index = int(message_id[1:])
             stored.setdefault(index, Stored(index, answer.turn_number, answer.status, owner))
@@ -657,26 +702,24 @@ def _state(session: Session, history: History, message: int) -> SessionState:
     """Return what `SessionManager.load` would."""
     head = _head(session)
     by_message = {stored.message: stored for stored in history}
-    latest = next((stored for stored in history if stored.number == head.latest_turn_number), None)
-    question = answer = None
-    if latest is not None:
-        owner = latest.message if latest.joined < 0 else latest.joined
-        question = _question(by_message[owner]) if owner in by_message else None
-        answer = _stored_answer(by_message.get(owner, latest), history)
     found = by_message.get(message)
-    earlier = None
-    if found is not None:
-        earlier = _question(found) if found.joined < 0 else _stored_answer(by_message[found.joined], history)
-    return SessionState(head, earlier=earlier, question=question, answer=answer)
+    if found is None:
+        return SessionState(head, after=head.leaf)
+    owner = found if found.joined < 0 else by_message[found.joined]
+    question, answer = _question(owner.message, owner.number), _stored_answer(owner, history)
+    earlier = question if found.joined < 0 else answer
+    after = answer.place.before(question.node)
+    return SessionState(head, after=after, is_end=False, earlier=earlier, question=question, answer=answer)
 
 
-def _question(stored: Stored) -> SessionMessage:
-    return SessionMessage(f"m{stored.message}", "user", stored.number, [TextPart(text=f"text {stored.message}")])
+def _question(message: int, number: int, spot: Spot = Spot(0, ())) -> SessionMessage:
+    parts = [TextPart(text=f"text {message}")]
+    return SessionMessage(f"m{message}", "user", number, parts, branch=spot.branch, lineage=spot.lineage)
 
 
 def _stored_answer(stored: Stored, history: History) -> SessionMessage:
     joined = tuple(each.message for each in history if each.joined == stored.message)
-    turn = Turn(stored.message, stored.number, 0, "running", False, joined, False)
+    turn = Turn(stored.message, stored.number, 0, "running", False, joined, False, stored.spot)
     return _answer(turn, joined, stored.status)
 
 

@@ -55,6 +55,18 @@ def _replies_again(session: SessionHead, event: states.Event, now: datetime) -> 
     return states.transition(session, event, now)
 
 
+def _leaves_leaf(session: SessionHead, event: states.Event, now: datetime) -> Change:
+    change = states.transition(session, event, now)
+    is_end = isinstance(event, states.End | states.Wait)
+    return replace(change, after=replace(change.after, leaf=session.leaf)) if is_end else change
+
+
+def _answers_in_place(session: SessionHead, event: states.Event, now: datetime) -> Change:
+    if isinstance(event, states.Begin) and session.leaf.order > 1:
+        event = replace(event, turn=replace(event.turn, number=session.leaf.turn_number, branch=0, lineage=()))
+    return states.transition(session, event, now)
+
+
 _STEER, _LINE = Bounds(1, 0, 1, 1, 0), Bounds(1, 0, 1, 1, 0, busy=("queue", "queue"))
 _REPLY = Bounds(0, 0, 0, 0, 0, 2)
 MUTANTS: dict[str, tuple[Rules, Bounds]] = {
@@ -69,6 +81,8 @@ MUTANTS: dict[str, tuple[Rules, Bounds]] = {
     "a message in line is not looked for": (Rules(decide=_forgets_line, transition=_queues_twice), _LINE),
     "the history is not looked at": (Rules(decide=_forgets_history), _STEER),
     "an end does not store the question": (Rules(transition=_drops_question), _STEER),
+    "the leaf does not follow an answer": (Rules(transition=_leaves_leaf), _STEER),
+    "an answer is stored in the place of another": (Rules(transition=_answers_in_place), _LINE),
     "a request is replied to again": (Rules(transition=_replies_again, compares_version=False), _REPLY),
 }
 

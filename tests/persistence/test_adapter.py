@@ -23,7 +23,7 @@ from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message, Session, Summary, User
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.session.ids import new_id
-from tests.persistence.turns import begin, converse, end, open_session, reply, summary
+from tests.persistence.turns import begin, converse, end, open_session, reply, summary, tip
 
 Json = dict[str, Any]
 
@@ -156,8 +156,8 @@ async def test_options_of_the_address_break_no_turn(mongod: str, own_database: D
     async with MongoBackendAdapter(joined, own_database.name) as store:
         session = open_session(store)
         await converse(session, [1, 2])
-        assert await session.add_summary(summary(1, 1))
-        assert (await session.load()).answer == reply(2)
+        assert await session.add_summary(summary(1, 1), await tip(session))
+        assert (await session.load()).answer == reply(2, session=session)
 
 
 async def test_indexes_are_made_once_per_schema_and_not_at_every_start(
@@ -170,8 +170,10 @@ async def test_indexes_are_made_once_per_schema_and_not_at_every_start(
     await start(DocumentModels())
     assert set(own_database.messages.index_information()) == {
         "_id_",
-        "session_id_1_turn_number_-1_role_1",
-        "session_id_1_client_message_id_1",
+        "session_id_1_branch_1_place_1",
+        "session_id_1_client_message_id_1_branch_1",
+        "session_id_1_parent_1_branch_1",
+        "session_id_1_lineage.b_1_created_at_-1",
         "session_id_1_parts.message_id_1",
         "requests_1",
         "created_at_1",

@@ -65,7 +65,11 @@ def write(conversation: Conversation, number: int, messages: list[tuple[str, lis
         {
             "_id": new_id(),
             "session_id": conversation.session.key,
+            "parent": "",
+            "branch": 0,
+            "lineage": [],
             "turn_number": number,
+            "place": 2 * number + (role == "assistant"),
             "role": role,
             "parts": parts,
             "status": "interrupted" if role == "assistant" else "complete",
@@ -74,9 +78,8 @@ def write(conversation: Conversation, number: int, messages: list[tuple[str, lis
         }
         for role, parts in messages
     )
-    conversation.database.sessions.update_one(
-        {"_id": conversation.session.key}, {"$set": {"latest_turn_number": number}}
-    )
+    leaf = {"node": "", "place": 2 * number + 1, "branch": 0, "lineage": []}
+    conversation.database.sessions.update_one({"_id": conversation.session.key}, {"$set": {"leaf": leaf}})
 
 
 async def test_the_next_turn_is_answered_after_each_of_them(conversation: Conversation) -> None:

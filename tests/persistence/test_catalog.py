@@ -18,9 +18,24 @@ from omniagent.session.ids import new_id
 from omniagent.session.live import SessionMessage
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.summary_store import RollingSummary
+from omniagent.session.tree import Place, Spot
 from omniagent.testing import ScriptedModel
 from omniagent.turns.state import Begin, End
-from tests.persistence.turns import apply, begin, converse, end, open_session, reply, summary, turn
+from tests.persistence.turns import (
+    answer_id,
+    answered_again,
+    apply,
+    begin,
+    converse,
+    end,
+    open_session,
+    path_ids,
+    reply,
+    summary,
+    text,
+    tip,
+    turn,
+)
 
 Json = dict[str, Any]
 
@@ -133,12 +148,12 @@ async def test_a_search_finds_texts_of_the_user_and_the_model_only(catalog: Cata
     for session in (mine, theirs, open_session(store, "silent", user)):
         await catalog.create(session)
     for session in (mine, theirs):
-        question = SessionMessage("question", "user", 1, [TextPart(text=said)])
-        await apply(session, Begin(turn(1, message_id="question", message=question)))
+        question = SessionMessage("question", "user", 1, [TextPart(text=said)], node=new_id())
+        await apply(session, Begin(turn(1, session, message_id="question", message=question, question=question.node)))
         call = ToolPart(call_id="1", name="find", input={"text": "hidden"}, output={"text": "hidden"}, done=True)
         joined = SteeringPart(message_id="joined", text="No buses!")
         parts: list[Part] = [ReasoningPart(text="hidden"), call, joined, TextPart(text="Take the train.")]
-        await apply(session, End("run", reply(1, parts=parts)))
+        await apply(session, End("run", reply(1, session=session, parts=parts)))
     for search in (said.upper(), "the TRAIN", "no buses"):
         assert await ids(await all_pages(catalog, mine.user_id, 1, search)) == ["mine"]
     for search in ("hidden", "si.tra"):
@@ -162,7 +177,6 @@ async def test_what_is_not_there_is_not_found(catalog: Catalog, session: MongoSe
         catalog.get(session.key),
         catalog.rename(session.key, "x"),
         catalog.delete_message(session.key, "m"),
-        catalog.latest_summary(session.key),
     ):
         with pytest.raises(NotFound):
             await call
@@ -172,13 +186,12 @@ async def test_a_session_that_is_being_deleted_is_not_found_and_its_id_is_refuse
     catalog: Catalog, session: MongoSessionManager
 ) -> None:
     await converse(session, [1, 2])
-    await session.add_summary(summary(1, 1))
+    await session.add_summary(summary(1, 1), await tip(session))
     await catalog.mark_erased(session.key)
     for call in (
         catalog.get(session.key),
         catalog.rename(session.key, "x"),
         catalog.delete_message(session.key, "question-1"),
-        catalog.latest_summary(session.key),
         catalog.create(session),
     ):
         with pytest.raises(NotFound):
@@ -190,10 +203,11 @@ async def test_a_session_that_is_being_deleted_is_not_found_and_its_id_is_refuse
 
 async def test_the_newest_summary_is_read_and_no_draft(catalog: Catalog, session: MongoSessionManager) -> None:
     await converse(session, range(1, 5))
-    assert await catalog.latest_summary(session.key) is None
-    await session.add_summary(summary(1, 1))
-    await session.add_summary(summary(1, 3), draft=True)
-    latest = await catalog.latest_summary(session.key)
+    document, at = await catalog.get(session.key), await tip(session)
+    assert await catalog.latest_summary(document) is None
+    await session.add_summary(summary(1, 1), at)
+    await session.add_summary(summary(1, 3), at, draft=True)
+    latest = await catalog.latest_summary(document)
     assert latest is not None
     assert latest.content == "1-1"
 
@@ -206,7 +220,7 @@ async def test_messages_come_in_whole_turns_newest_page_first(catalog: Catalog, 
         page = await catalog.messages_page(await catalog.get(session.key), limit=limit)
         while True:
             assert 1 <= len(page.items) <= limit
-            said = [message.client_message_id for message in page.items] + said
+            said = [shown.message.id.partition("@")[0] for shown in page.items] + said
             if page.before is None:
                 break
             page = await catalog.messages_page(await catalog.get(session.key), limit=limit, before=int(page.before))
@@ -219,14 +233,10 @@ async def test_a_message_of_the_running_turn_cannot_be_deleted(catalog: Catalog,
     await begin(session, 2)
     with pytest.raises(TurnInProgress):
         await catalog.delete_message(session.key, "question-2")
-    await catalog.delete_message(session.key, "answer-1")
+    await catalog.delete_message(session.key, answer_id(1, session))
     await end(session, 2)
     await catalog.delete_message(session.key, "question-2")
-    left = [
-        message.client_message_id
-        for message in (await catalog.messages_page(await catalog.get(session.key), limit=9)).items
-    ]
-    assert left == ["question-1", "answer-2"]
+    assert await path_ids(session) == ["question-1", answer_id(2, session)]
 
 
 def echo(request: ModelRequest) -> str:
@@ -238,7 +248,7 @@ async def rebuilt(session: MongoSessionManager) -> str:
     """Rebuild the summary, as the queue does until it is done, and return it."""
     while not (await SummaryPipeline(session, ScriptedModel(summary=echo)).rebuild()).is_done:
         pass
-    newest = await session.latest_summary()
+    newest = await session.latest_summary(await tip(session))
     assert newest is not None
     return newest.content
 
@@ -246,7 +256,7 @@ async def rebuilt(session: MongoSessionManager) -> str:
 async def test_a_rebuild_that_continues_after_a_message_was_deleted_does_not_mention_it(
     catalog: Catalog, session: MongoSessionManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omniagent.session.manager.TURNS_PER_READ", 2)
+    monkeypatch.setattr("omniagent.session.summaries.TURNS_PER_READ", 2)
     await converse(session, range(1, 8))
     left = iter([1.0, 1.0, 0.0])
     cut_off = await SummaryPipeline(session, ScriptedModel(summary=echo)).rebuild(time_left=lambda: next(left))
@@ -255,6 +265,66 @@ async def test_a_rebuild_that_continues_after_a_message_was_deleted_does_not_men
     content = await rebuilt(session)
     assert "Question 3" not in content
     assert all(f"Question {number}" in content for number in (1, 2, 4, 5, 6))
+
+
+async def test_a_rebuild_after_a_deletion_leaves_no_summary_of_any_branch_that_mentions_it(
+    catalog: Catalog, session: MongoSessionManager
+) -> None:
+    await converse(session, range(1, 6))
+    pipeline = SummaryPipeline(session, ScriptedModel(summary=echo))
+    first = await tip(session)
+    await pipeline.update()
+    second = (await answered_again(session, 5)).leaf
+    third = (await answered_again(session, 3, branch=2)).leaf
+    await pipeline.update()
+    paths = (first, second, third)
+    for at in paths:
+        assert "Question 2" in (await session.latest_summary(at) or summary(1, 1)).content
+    await catalog.delete_message(session.key, "question-2")
+    content = await rebuilt(session)
+    assert "Question 1" in content
+    for at in paths:
+        left = await session.latest_summary(at)
+        assert left is None or "Question 2" not in left.content
+        await pipeline.update(at=at)
+        assert "Question 2" not in (await session.latest_summary(at) or summary(1, 1)).content
+
+
+async def test_a_branch_that_leaves_a_long_summary_behind_gets_its_own(
+    catalog: Catalog, session: MongoSessionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omniagent.session.summaries.TURNS_PER_READ", 2)
+    await converse(session, range(1, 8))
+    await rebuilt(session)
+    at = (await answered_again(session, 5)).leaf
+    assert await session.latest_summary(at) is None, "the only one covers six turns"
+    summarized = await SummaryPipeline(session, ScriptedModel(summary=echo)).update()
+    assert (summarized.end_turn_number, summarized.is_done) == (4, True)
+    newest = await session.latest_summary(at)
+    assert newest is not None
+    assert "Question 4" in newest.content
+    assert "Question 5" not in newest.content
+
+
+async def test_a_summary_that_ends_with_a_deleted_answer_serves_its_path(
+    catalog: Catalog, session: MongoSessionManager
+) -> None:
+    await converse(session, [1, 2])
+    head = await answered_again(session, 2)
+    spot = Spot.after(head.leaf, fork=None)
+    question = SessionMessage(
+        "q3", "user", 3, text("More?"), node=new_id(), parent=head.leaf.node, branch=spot.branch, lineage=spot.lineage
+    )
+    live = turn(
+        3, session, message_id="q3", message=question, question=question.node, branch=spot.branch, lineage=spot.lineage
+    )
+    await apply(session, Begin(live))
+    await apply(session, End("run", reply(3, session=session)))
+    await catalog.delete_message(session.key, head.leaf.node)
+    await SummaryPipeline(session, ScriptedModel(summary=echo)).update()
+    newest = await session.latest_summary(await tip(session))
+    assert newest is not None
+    assert newest.end_turn_number == 2
 
 
 @pytest.mark.parametrize("rebuild", [True, False])
@@ -270,7 +340,7 @@ async def test_a_summary_in_progress_is_not_stored_after_a_message_was_deleted(
     pipeline = SummaryPipeline(session, ScriptedModel(summary=delete))
     summarized = await (pipeline.rebuild() if rebuild else pipeline.update())
     assert (summarized.written, summarized.is_done) == (0, not rebuild)
-    assert await session.latest_summary() is None
+    assert await session.latest_summary(await tip(session)) is None
     assert "Question 2" not in await rebuilt(session)
 
 
@@ -278,14 +348,14 @@ async def test_a_rebuild_is_not_done_if_a_message_is_deleted_before_it_is_publis
     catalog: Catalog, session: MongoSessionManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await converse(session, range(1, 5))
-    publish_draft = session.publish_draft
+    publish_drafts = session.publish_drafts
 
-    async def delete_first() -> bool:
+    async def delete_first(at: Place | None) -> bool:
         monkeypatch.undo()
         await catalog.delete_message(session.key, "question-2")
-        return await publish_draft()
+        return await publish_drafts(at)
 
-    monkeypatch.setattr(session, "publish_draft", delete_first)
+    monkeypatch.setattr(session, "publish_drafts", delete_first)
     assert not (await SummaryPipeline(session, ScriptedModel(summary=echo)).rebuild()).is_done
     assert "Question 2" not in await rebuilt(session)
 
@@ -294,17 +364,18 @@ async def test_an_update_does_not_continue_a_summary_that_a_rebuild_has_replaced
     catalog: Catalog, session: MongoSessionManager
 ) -> None:
     await converse(session, range(1, 4))
-    assert await session.add_summary(RollingSummary("Question 2 was asked.", 1, 1, 2))
+    assert await session.add_summary(RollingSummary("Question 2 was asked.", 1, 1, 2), await tip(session))
     await catalog.delete_message(session.key, "question-2")
 
     async def rebuild(request: ModelRequest) -> str:
-        assert await session.add_summary(summary(1, 2), draft=True)
-        assert await session.publish_draft()
+        at = await tip(session)
+        assert await session.add_summary(summary(1, 2), at, draft=True)
+        assert await session.publish_drafts(at)
         return echo(request)
 
     await converse(session, [4])
     assert (await SummaryPipeline(session, ScriptedModel(summary=rebuild)).update()).written == 0
-    newest = await session.latest_summary()
+    newest = await session.latest_summary(await tip(session))
     assert newest is not None
     assert newest.content == "1-2"
 

@@ -27,7 +27,7 @@ from omniagent.persistence.store import ConversationStore, from_bson
 from omniagent.session.ids import new_id
 from omniagent.session.live import QueuedMessage
 from omniagent.turns.state import Enqueue
-from tests.persistence.turns import apply, begin, converse, end, open_session, summary
+from tests.persistence.turns import apply, begin, converse, end, open_session, summary, tip
 
 Json = dict[str, Any]
 
@@ -128,7 +128,7 @@ async def everything_done(store: ConversationStore) -> MongoSessionManager:
     """A session with one of each document, made by a turn."""
     session = open_session(store)
     await converse(session, [1, 2])
-    assert await session.add_summary(summary(1, 1))
+    assert await session.add_summary(summary(1, 1), await tip(session))
     return session
 
 
@@ -140,7 +140,7 @@ async def test_every_field_type_works_in_every_document(every: ConversationStore
         session = open_session(every)
         await Catalog(every).create(session, "Trip")
         await converse(session, [1, 2])
-        await session.add_summary(summary(1, 1))
+        await session.add_summary(summary(1, 1), await tip(session))
     stored = [
         from_bson(model, document)
         for collection, model in (
@@ -263,7 +263,7 @@ async def test_the_hook_fills_each_new_document_once(mongod: str, own_database: 
         for number in (1, 2):
             session = MongoSessionManager(store, "ada", "chat", category="gold")
             await converse(session, [number])
-        await session.add_summary(summary(1, 1))
+        await session.add_summary(summary(1, 1), await tip(session))
         await Catalog(store).create(session)
         created = MongoSessionManager(store, "ada", "created", category="gold")
         await Catalog(store).create(created)
@@ -310,7 +310,7 @@ async def test_a_hook_that_fails_loses_no_answer_and_no_summary(mongod: str, own
         await end(session, 1)
         await begin(session, 2)
         fill.fails_for, fill.role = Summary, "user"
-        assert await session.add_summary(summary(1, 1))
+        assert await session.add_summary(summary(1, 1), await tip(session))
     answer, made = own_database.messages.find_one({"role": "assistant"}), own_database.summaries.find_one()
     assert answer is not None
     assert made is not None
@@ -420,7 +420,7 @@ class ShowsText(Message):
         ({"user": WithoutField}, "WithoutField lacks the field 'erased_at'"),
         ({"session": WrongType}, "WrongType.name must be"),
         ({"message": NeedsMore}, "NeedsMore.tenant needs a default"),
-        ({"message": WithoutIndexes}, "WithoutIndexes lacks the index on session_id, turn_number, role"),
+        ({"message": WithoutIndexes}, "WithoutIndexes lacks the index on session_id, branch, place"),
         ({"message": OtherEncoders}, "OtherEncoders.Settings.bson_encoders must hold those of Message"),
         ({"session": ShowsToo}, "api_fields names 'version', which is no field of its own"),
         ({"message": ShowsNothing}, "api_fields names 'ratings'"),

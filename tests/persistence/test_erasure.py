@@ -11,6 +11,7 @@ from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
+from omniagent.session.tree import Place
 from omniagent.turns.state import End, transition
 from tests.persistence.turns import NOW, begin, converse, erase, erase_user, open_session, reply, summary
 
@@ -39,6 +40,8 @@ def fill(database: Database[Json], session: MongoSessionManager, messages: int) 
             "_id": new_id(),
             "session_id": session.key,
             "turn_number": number // 2 + 2,
+            "branch": 0,
+            "place": number + 4,
             "role": ("user", "assistant")[number % 2],
             "client_message_id": f"m{number}",
             "parts": [],
@@ -54,8 +57,8 @@ async def test_a_deleted_session_leaves_nothing_and_everything_else(
     gone, kept = (open_session(store, name, user) for name in ("a", "ab"))
     for session in (gone, kept):
         await converse(session, [1, 2, 3])
-        assert await session.add_summary(summary(1, 1))
-        assert await session.add_summary(summary(1, 2), draft=True)
+        assert await session.add_summary(summary(1, 1), Place(order=9))
+        assert await session.add_summary(summary(1, 2), Place(order=9), draft=True)
     await erase(catalog, gone.key)
     assert left(database, gone.key + "\x00") == 0
     assert database.messages.count_documents({"session_id": gone.key}) == 0
@@ -103,7 +106,7 @@ async def test_a_deleted_session_takes_the_answer_of_its_running_turn_with_it(
     session = open_session(store)
     head = await begin(session, 1)
     await erase(catalog, session.key)
-    assert not await session.write(transition(head, End("run", reply(1)), NOW))
+    assert not await session.write(transition(head, End("run", reply(1, session=session)), NOW))
     assert left(database, session.key) == 0
 
 
@@ -114,7 +117,10 @@ async def test_a_session_deleted_while_it_is_written_stays_deleted(
         session = open_session(store, f"s{number}")
         await converse(session, [1, 2])
         await asyncio.gather(
-            session.add_summary(summary(1, 1)), erase(catalog, session.key), begin(session, 3), return_exceptions=True
+            session.add_summary(summary(1, 1), Place(order=9)),
+            erase(catalog, session.key),
+            begin(session, 3),
+            return_exceptions=True,
         )
         assert left(database, session.key) == 0
 
@@ -127,7 +133,7 @@ async def test_a_user_of_many_sessions_is_deleted_in_pieces(
     await converse(sessions[0], [1, 2])
     for session in sessions[1:]:
         await converse(session, [1])
-    await sessions[0].add_summary(summary(1, 1))
+    await sessions[0].add_summary(summary(1, 1), Place(order=9))
     await converse(other, [1])
     keys = await catalog.session_keys(sessions[0].user_id, limit=6)
     keys += await catalog.session_keys(sessions[0].user_id, after=keys[-1], limit=6)

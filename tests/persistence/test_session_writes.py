@@ -1,7 +1,7 @@
 """What a turn leaves in MongoDB, and asks of it, beyond what every session manager promises."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -24,12 +24,28 @@ from omniagent.persistence.store import ConversationStore
 from omniagent.providers import LLMProvider
 from omniagent.session.ids import new_id
 from omniagent.session.live import SessionHead
-from omniagent.turns.state import Begin, End, Erase, Reply, TakeOver, Wait, transition
+from omniagent.session.manager import SessionManager
+from omniagent.session.tree import Place
+from omniagent.turns.state import Begin, End, Erase, Event, Reply, TakeOver, Wait, transition
 from tests.fixtures.conversation import QUICK, Conversation, dynamodb_api
 from tests.fixtures.proxy import Proxy, proxy_to
 from tests.fixtures.wire_formats import HttpWire, MongoWire
 from tests.fixtures.wire_formats import Message as WireMessage
-from tests.persistence.turns import NOW, apply, begin, converse, end, open_session, question, reply, summary, turn
+from tests.persistence.turns import (
+    NOW,
+    answer_id,
+    apply,
+    asking,
+    begin,
+    converse,
+    end,
+    open_session,
+    path_ids,
+    question,
+    reply,
+    summary,
+    turn,
+)
 
 Json = dict[str, Any]
 
@@ -69,7 +85,11 @@ async def test_a_first_turn_leaves_one_user_one_session_and_no_message(
     [user] = database.users.find({"_id": session.user_id})
     assert user["client_id"] == session.user
     [document] = database.sessions.find({"_id": session.key})
-    assert (document["latest_turn_number"], document["turn"]["id"], document["category"]) == (1, "answer-1", "gold")
+    assert (document["latest_turn_number"], document["turn"]["id"], document["category"]) == (
+        1,
+        answer_id(1, session),
+        "gold",
+    )
     assert document["turn"]["message"]["client_message_id"] == "question-1"
     assert database.messages.count_documents({"session_id": session.key}) == 0
 
@@ -117,9 +137,9 @@ async def test_fields_of_a_team_stay_in_the_question_and_in_an_answer_that_goes_
         await begin(session, 1)
         own_database.sessions.update_one({}, {"$set": {"turn.message.extra": {"$numberDecimal": "x"}}})
         await apply(session, TakeOver("run-2"))
-        await apply(session, Wait("run-2", reply(1, "waiting")))
-        await apply(session, Reply("run-3", reply(1, "waiting")))
-        await apply(session, End("run-3", reply(1)))
+        await apply(session, Wait("run-2", reply(1, "waiting", session=session)))
+        await apply(session, Reply("run-3", reply(1, "waiting", session=session)))
+        await apply(session, End("run-3", reply(1, session=session)))
     stored = list(own_database.messages.find().sort("role", -1))
     assert [(each["role"], each["tag"]) for each in stored] == [("user", "question"), ("assistant", "answer")]
     assert stored[0]["extra"] == {"$numberDecimal": "x"}, "moved as it is stored, not decoded and encoded again"
@@ -134,12 +154,12 @@ async def test_an_answer_that_ends_or_waits_owes_an_event_to_the_webhook(store: 
         return [answer.status for key, answer in found if key == session.key]
 
     await begin(session, 1)
-    await apply(session, Wait("run", reply(1, "waiting")))
+    await apply(session, Wait("run", reply(1, "waiting", session=session)))
     assert await owed() == ["waiting"]
-    await catalog.note_announced(session.key, "answer-1", "evt_1")
-    await apply(session, Reply("run-2", reply(1, "waiting")))
+    await catalog.note_announced(session.key, answer_id(1, session), "evt_1")
+    await apply(session, Reply("run-2", reply(1, "waiting", session=session)))
     assert await owed() == [], "a reply is no event"
-    await apply(session, End("run-2", reply(1)))
+    await apply(session, End("run-2", reply(1, session=session)))
     assert await owed() == ["complete"]
 
 
@@ -149,77 +169,60 @@ async def test_the_question_of_a_running_turn_is_listed_and_found_by_its_text(
     catalog = Catalog(store)
     document = await catalog.get(session.key)
     newest = await catalog.messages_page(document, limit=2)
-    assert [message.client_message_id for message in newest.items] == ["question-2"]
+    assert [shown.message.id for shown in newest.items] == ["question-2"]
     assert newest.before is not None
     older = await catalog.messages_page(document, limit=2, before=int(newest.before))
-    assert [message.client_message_id for message in older.items] == ["question-1", "answer-1"]
+    assert [shown.message.id for shown in older.items] == ["question-1", answer_id(1, session)]
     found = await catalog.list_page(session.user_id, limit=5, search="question 2")
     assert len(found.items) == 1
     with pytest.raises(TurnInProgress):
         await catalog.delete_message(session.key, "question-2")
     await end(session, 2)
     moved = await catalog.messages_page(document, limit=9)
-    assert [message.client_message_id for message in moved.items] == ["question-1", "answer-1", "question-2"]
+    assert [shown.message.id for shown in moved.items] == ["question-1", answer_id(1, session), "question-2"]
     await catalog.delete_message(session.key, "question-2")
-    assert await session.find("question-2") is None
+    assert await path_ids(session) == ["question-1", answer_id(1, session), answer_id(2, session)]
 
 
 async def test_a_question_that_is_moved_while_the_session_is_read_is_found(
     mongod: str, database: Database[Json]
 ) -> None:
-    def by_id(message: WireMessage) -> bool:
-        return message.name == "find" and "$or" in message.body["filter"]
+    """The live state was read before the answer was stored, and the history after it."""
 
-    def head(message: WireMessage) -> bool:
-        return message.name == "find" and message.body["find"] == "sessions"
+    def path(message: WireMessage) -> bool:
+        return message.name == "find" and message.body["find"] == "messages" and "sort" in message.body
+
+    def by_id(message: WireMessage) -> bool:
+        return message.name == "find" and message.body["find"] == "messages" and "sort" not in message.body
 
     async with behind_proxy(mongod, database) as (proxy, store):
         session = open_session(store)
         await converse(session, [1])
         running = await begin(session, 2)
-        async with proxy.holding(by_id, "answer") as looked_for, proxy.holding(head) as head_asked:
-            loading = asyncio.create_task(session.load("question-2"))
+        async with proxy.holding(by_id) as looked_for, proxy.holding(path) as window:
+            loading = asyncio.create_task(session.load(asking(2)))
             await looked_for.reached()
-            await head_asked.reached()
-            assert await session.write(transition(running, End("run", reply(2)), NOW))
+            await window.reached()
+            assert await session.write(transition(running, End("run", reply(2, session=session)), NOW))
         state = await loading
-    assert (state.head.turn, state.answer, state.earlier) == (None, reply(2), question(2))
-
-
-async def test_an_answer_that_is_stored_while_the_session_is_read_is_found(
-    mongod: str, database: Database[Json]
-) -> None:
-    """The history was read before the answer was stored, and the head after it."""
-
-    def head(message: WireMessage) -> bool:
-        return message.name == "find" and message.body["find"] == "sessions"
-
-    async with behind_proxy(mongod, database) as (proxy, store):
-        session = open_session(store)
-        running = await begin(session, 1)
-        async with proxy.holding(head) as head_asked:
-            proxy.journal.clear()
-            loading = asyncio.create_task(session.load())
-            await head_asked.reached()
-            while sum(passage.message.name == "find" for passage in proxy.journal) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)  # the summary and the history
-            assert await session.write(transition(running, End("run", reply(1)), NOW))
-        state = await loading
-    assert (state.question, state.answer) == (question(1), reply(1))
-    assert [turn.number for turn in state.turns] == [1]
+    assert (state.head, state.earlier) == (running, question(2, session))
+    assert [turn.number for turn in state.turns] == [1, 2]
 
 
 @pytest.mark.parametrize(
-    "event", [Begin(turn(1)), TakeOver("run-2"), End("run", reply(1))], ids=lambda e: type(e).__name__
+    "event", [lambda s: Begin(turn(1, s)), lambda _: TakeOver("run-2"), lambda s: End("run", reply(1, session=s))]
 )
-async def test_a_write_whose_reply_is_lost_is_applied_once(mongod: str, database: Database[Json], event: Any) -> None:
+async def test_a_write_whose_reply_is_lost_is_applied_once(
+    mongod: str, database: Database[Json], event: Callable[[SessionManager], Event]
+) -> None:
     def write(message: WireMessage) -> bool:
         return message.name in {"insert", "update", "commitTransaction"}
 
     async with behind_proxy(mongod, database) as (proxy, store):
         session = open_session(store)
-        head = SessionHead() if isinstance(event, Begin) else await begin(session, 1)
-        change = transition(head, event, NOW)
+        step = event(session)
+        head = SessionHead() if isinstance(step, Begin) else await begin(session, 1)
+        change = transition(head, step, NOW)
         async with proxy.holding(write, "answer") as held:
             writing = asyncio.create_task(session.write(change))
             await held.reached()
@@ -253,7 +256,7 @@ async def test_the_transaction_of_a_dead_process_blocks_nobody(
             await apply(session, Erase())
         elif write == "take over":  # as after a process that died in the commit of its answer
             await apply(session, TakeOver("run-2"))
-            await apply(session, End("run-2", reply(2)))
+            await apply(session, End("run-2", reply(2, session=session)))
         else:
             assert await Catalog(session.store).note_summary_queued(session.key, rebuild=False)
         await transaction.end_session()
@@ -265,20 +268,19 @@ async def test_a_draft_that_races_inline_summaries_leaves_no_overlapping_spans(
     user = f"user:{new_id()}"
     for name in ("a", "b", "c", "d"):
         await converse(open_session(store, name, user), [1])
-        key = open_session(store, name, user).key
-        database.sessions.update_one({"_id": key}, {"$set": {"latest_turn_number": 8}})  # seven more are not read here
+        at = Place(order=17)  # seven more turns, which are not read here
 
-        async def extend(name: str = name) -> None:
+        async def extend(name: str = name, at: Place = at) -> None:
             for _ in range(4):
                 session = open_session(store, name, user)
-                newest = await session.latest_summary()
+                newest = await session.latest_summary(at)
                 after = newest.end_turn_number if newest else 0
-                await session.add_summary(summary(after + 1, after + 2))
+                await session.add_summary(summary(after + 1, after + 2), at)
 
         rebuild = open_session(store, name, user)
         for number in (1, 2, 3):
-            assert await rebuild.add_summary(summary(number, number), draft=True)
-        await asyncio.gather(extend(), rebuild.publish_draft(), extend())
+            assert await rebuild.add_summary(summary(number, number), at, draft=True)
+        await asyncio.gather(extend(), rebuild.publish_drafts(at), extend())
         spans = sorted(
             (found["start_turn_number"], found["end_turn_number"])
             for found in database.summaries.find({"session_id": rebuild.key, "draft": False})

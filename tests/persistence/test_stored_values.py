@@ -3,6 +3,7 @@
 import json
 import math
 import traceback
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from omniagent.session.ids import new_id
 from omniagent.session.live import SessionMessage
 from omniagent.session.summary_store import RollingSummary
 from omniagent.turns.state import Begin, End
-from tests.persistence.turns import apply, converse, open_session, turn
+from tests.persistence.turns import answer_id, apply, converse, open_session, question, tip, turn
 
 Json = dict[str, Any]
 
@@ -44,12 +45,13 @@ PARTS = st.lists(
 
 
 def answer_of(parts: list[Part], metadata: Json | None = None) -> SessionMessage:
-    return SessionMessage(new_id(), "assistant", 1, parts, metadata=metadata or {})
+    return SessionMessage(new_id(), "assistant", 1, parts, metadata=metadata or {}, parent=new_id())
 
 
 async def stored(store: ConversationStore, answer: SessionMessage) -> SessionMessage | None:
     session = MongoSessionManager(store, f"user:{new_id()}", "chat")
-    await apply(session, Begin(turn(1, id=answer.id, journal=answer.id)))
+    asked = replace(question(1), node=answer.parent)
+    await apply(session, Begin(turn(1, id=answer.id, journal=answer.id, message=asked, question=asked.node)))
     await apply(session, End("run", answer))
     return (await session.load()).answer
 
@@ -113,7 +115,7 @@ async def test_a_message_that_cannot_be_read_is_not_quoted(store: ConversationSt
     part = {"type": "hologram", "text": "private"}
     await store.messages.update_one({"session_id": session.key, "role": "assistant"}, {"$set": {"parts": [part]}})
     with pytest.raises(StorageRejected, match=r"cannot be read: parts\.0: .*hologram") as rejected:
-        await session.answer(1)
+        await session.node(answer_id(1, session))
     assert "private" not in "".join(traceback.format_exception(rejected.value))
 
 
@@ -132,8 +134,8 @@ async def test_half_a_surrogate_pair_is_replaced_in_names_and_summaries(store: C
     session = open_session(store)
     await converse(session, [1, 2])
     assert await session.rename("Trip \ud83d\ude00 \ud800", was=None)
-    assert await session.add_summary(RollingSummary("So far \udfff.", 1, 1, 1))
-    head, summary = await session.head(), await session.latest_summary()
+    assert await session.add_summary(RollingSummary("So far \udfff.", 1, 1, 1), await tip(session))
+    head, summary = await session.head(), await session.latest_summary(await tip(session))
     assert head is not None
     assert summary is not None
     assert (head.name, summary.content) == ("Trip \U0001f600 \ufffd", "So far \ufffd.")

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from pymongo.database import Database
 
-from omniagent.session.ids import new_id
-from omniagent.session.summary_store import TURNS_PER_READ, RollingSummary
+from omniagent.session.summaries import TURNS_PER_READ
+from omniagent.session.summary_store import RollingSummary
+from omniagent.session.tree import Place
 from tests.fixtures.conversation import QUICK, Conversation, Json
 from tests.fixtures.stream import outline
 
@@ -32,12 +33,17 @@ def grow(conversation: Conversation, turns: int) -> None:
     """Write a long history the short way."""
     key, created = conversation.session.key, datetime.now(UTC)
     said = [{"type": "text", "text": "Something was said here."}]
-    conversation.database.sessions.update_one({"_id": key}, {"$set": {"latest_turn_number": turns}})
+    leaf = {"node": f"assistant-{turns}@{key}", "place": 2 * turns + 1, "branch": 0, "lineage": []}
+    conversation.database.sessions.update_one({"_id": key}, {"$set": {"latest_turn_number": turns, "leaf": leaf}})
     conversation.database.messages.insert_many(
         {
-            "_id": new_id(),
+            "_id": f"{role}-{number}@{key}",
             "session_id": key,
+            "parent": "",
+            "branch": 0,
+            "lineage": [],
             "turn_number": number,
+            "place": 2 * number + (role == "assistant"),
             "role": role,
             "parts": said,
             "status": "complete",
@@ -58,7 +64,7 @@ def total(operations: list[Json], what: str) -> int:
 async def test_a_turn_of_a_long_session_reads_only_the_window(conversation: Conversation) -> None:
     await conversation.ask("[echo:One.]")
     grow(conversation, LONG)
-    await conversation.session.add_summary(RollingSummary("A lot was said.", 5, 1, LONG - 2))
+    await conversation.session.add_summary(RollingSummary("A lot was said.", 5, 1, LONG - 2), Place(order=2 * LONG))
     with profiled(conversation.database) as operations:
         assert outline(await conversation.ask("[echo:Still quick.]"))[-1] == "data-session complete"
     window = 2 * (QUICK.context_max_turns + 1)

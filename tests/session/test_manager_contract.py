@@ -19,9 +19,10 @@ from omniagent.messages import (
     ToolPart,
     Usage,
 )
-from omniagent.session import manager
-from omniagent.session.live import QueuedMessage, SessionHead
+from omniagent.session.live import QueuedMessage, SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
+from omniagent.session.query import Query
+from omniagent.session.tree import Place
 from omniagent.turns.state import (
     Begin,
     Close,
@@ -32,30 +33,58 @@ from omniagent.turns.state import (
     Join,
     Reply,
     StopQueued,
+    Switch,
     TakeOver,
     Wait,
     closed,
     transition,
 )
-from tests.persistence.turns import NOW, again, apply, begin, converse, end, question, reply, summary, text, turn
-from tests.session.sessions import Open, stored_ids
+from tests.persistence.turns import (
+    NOW,
+    again,
+    answer_id,
+    answered_again,
+    apply,
+    asking,
+    begin,
+    converse,
+    end,
+    path_ids,
+    question,
+    reply,
+    reply_again,
+    summary,
+    text,
+    tip,
+    turn,
+)
+from tests.session.sessions import Open
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 UP = Feedback(rating="up", text="Just what I needed: \U0001f44d")
 REQUEST = CallRequest(id="r1", kind="approval", expires_at=LATER)
 CALL = ToolPart(call_id="c1", name="refund", input={"order": "42"}, request=REQUEST)
-WAITING = reply(1, "waiting", parts=[*text("Hm."), CALL])
+
+
+def waiting(session: SessionManager) -> SessionMessage:
+    return reply(1, "waiting", session=session, parts=[*text("Hm."), CALL])
+
+
+async def stored(session: SessionManager, number: int) -> SessionMessage | None:
+    """The stored answer of a turn."""
+    return await session.node(answer_id(number, session))
+
 
 # Reading
 
 
 async def test_a_session_that_does_not_exist_is_empty(session: SessionManager) -> None:
-    state = await session.load("question-1")
+    state = await session.load(asking(1))
     assert (state.head, state.turns, state.earlier, state.summary) == (SessionHead(), (), None, None)
     assert await session.head() is None
-    assert await session.answer(1) is None
-    assert await session.find("question-1") is None
-    assert [turns async for turns in session.past_turns(1, 9)] == []
+    assert await stored(session, 1) is None
+    assert list(await session.find("question-1", at=Place(order=99))) == []
+    assert list(await session.path(Place(order=99))) == []
 
 
 def test_an_id_that_is_no_plain_token_is_refused(open_session: Open) -> None:
@@ -65,27 +94,29 @@ def test_an_id_that_is_no_plain_token_is_refused(open_session: Open) -> None:
 
 async def test_load_returns_the_newest_turns_whatever_the_summary_covers(session: SessionManager) -> None:
     await converse(session, range(1, 7))
-    assert await session.add_summary(summary(1, 5))
-    state = await session.load("question-2")
+    assert await session.add_summary(summary(1, 5), await tip(session))
+    state = await session.load(Query(message_id="question-6", regenerate=True))
     assert [turn.number for turn in state.turns] == [3, 4, 5, 6], "three and one more: the last may be answered again"
     assert [[message.text for message in turn.messages] for turn in state.turns][-1] == ["Question 6", "Answer 6"]
     assert all(turn.tokens > 0 for turn in state.turns)
     assert state.summary == summary(1, 5)
     assert state.summarized_to == 5
-    assert (state.question, state.answer) == (question(6), reply(6))
-    assert state.earlier == question(2), "older than the window"
+    assert (state.question, state.answer) == (question(6, session), reply(6, session=session))
+    older = await session.load(asking(2))
+    assert (older.earlier, older.answer) == (question(2, session), reply(2, session=session)), "older than the window"
 
 
 async def test_the_question_of_a_running_turn_is_read_before_it_is_stored(session: SessionManager) -> None:
     await converse(session, [1])
     head = await begin(session, 2)
-    state = await session.load("question-2")
-    assert (state.head, state.question, state.answer) == (head, question(2), None)
+    state = await session.load(Query(regenerate=True))
+    assert (state.head, state.question, state.answer) == (head, question(2, session), None)
     assert [turn.number for turn in state.turns] == [1, 2]
-    assert (state.earlier, await session.find("question-2")) == (None, None), "it is not history yet"
-    assert list(await session.messages(1, 2)) == [question(1), reply(1), question(2)]
+    assert (await session.load(asking(2))).earlier is None, "it is not history yet"
+    assert list(await session.path(head.tip)) == [question(1, session), reply(1, session=session)]
     await end(session, 2)
-    assert (await session.load("question-2")).earlier == await session.find("question-2") == question(2)
+    assert (await session.load(asking(2))).earlier == await session.node(question(2, session).node)
+    assert (await session.load(asking(2))).earlier == question(2, session)
 
 
 async def test_an_answer_is_returned_as_it_was_stored(session: SessionManager) -> None:
@@ -96,51 +127,63 @@ async def test_an_answer_is_returned_as_it_was_stored(session: SessionManager) -
         DataPart(name="map", data={"deep": {"er": None}}, id="d"),
         TextPart(text="Done \U0001f600"),
     ]
-    answer = reply(1, parts=parts, usage=Usage(1, 2, 3, 4, True), metadata={"a.b": {"$ref": "c", "$id": "d"}})
+    answer = reply(
+        1, session=session, parts=parts, usage=Usage(1, 2, 3, 4, True), metadata={"a.b": {"$ref": "c", "$id": "d"}}
+    )
     await begin(session, 1)
     await apply(session, End("run", answer))
-    assert await session.answer(1) == answer
+    assert await stored(session, 1) == answer
 
 
 async def test_a_message_that_joined_an_answer_is_found_in_it(session: SessionManager) -> None:
-    answer = reply(1, parts=[StepPart(), SteeringPart(message_id="steer", text="Shorter"), *text("Ok.")])
+    joined = SteeringPart(message_id="steer", text="Shorter")
+    answer = reply(1, session=session, parts=[StepPart(), joined, *text("Ok.")])
     await begin(session, 1)
     await apply(session, End("run", answer))
-    assert await session.find("steer") == (await session.load("steer")).earlier == answer
+    assert list(await session.find("steer", at=await tip(session))) == [answer]
+    assert (await session.load(Query("Shorter", "steer"))).earlier == answer
 
 
-async def test_past_turns_are_read_in_order_and_in_pieces(
-    session: SessionManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(manager, "TURNS_PER_READ", 3)
-    await converse(session, range(1, 10))
-    pieces = [[turn.number for turn in turns] async for turns in session.past_turns(2, 8)]
-    assert pieces == [[2, 3, 4], [5, 6, 7], [8]]
+async def test_a_path_is_read_in_order_from_a_turn_on_and_its_newest_only(session: SessionManager) -> None:
+    await converse(session, range(1, 6))
+    at = await tip(session)
+    assert [message.turn_number for message in await session.path(at, first=4)] == [4, 4, 5, 5]
+    assert [message.id for message in await session.path(at, limit=3)] == [
+        answer_id(4, session),
+        "question-5",
+        answer_id(5, session),
+    ]
+    assert [message.turn_number for message in await session.path(at.up_to(2))] == [1, 1, 2, 2]
 
 
 # Writing
 
 QUEUED, STEERING = QueuedMessage("q", "Next: ü"), QueuedMessage("s", "Shorter", "steer")
-LIFE: list[Event] = [
-    Begin(turn(1)),
-    Enqueue(STEERING),
-    Enqueue(QUEUED),
-    TakeOver("run-2"),
-    Join("run-2", (STEERING,)),
-    Wait("run-2", WAITING),
-    Reply("run-3", WAITING),
-    End("run-3", reply(1)),
-    Begin(turn(2, message_id="q", message=replace(question(2), id="q"))),
-    End("run", reply(2)),
-    Begin(again(2)),
-    End("run", reply(2, id="again"), reply(2)),
-    Erase(),
-]
+
+
+def life(session: SessionManager) -> list[Event]:
+    second = replace(question(2, session), id="q")
+    return [
+        Begin(turn(1, session)),
+        Enqueue(STEERING),
+        Enqueue(QUEUED),
+        TakeOver("run-2"),
+        Join("run-2", (STEERING,)),
+        Wait("run-2", waiting(session)),
+        Reply("run-3", waiting(session)),
+        End("run-3", reply(1, session=session)),
+        Begin(turn(2, session, message_id="q", message=second)),
+        End("run", reply(2, session=session)),
+        Begin(again(2, session)),
+        End("run", reply_again(2, session)),
+        Switch(reply(2, session=session).place),
+        Erase(),
+    ]
 
 
 async def test_each_change_is_applied_once_however_often_it_is_written(session: SessionManager) -> None:
     head = SessionHead()
-    for event in LIFE:
+    for event in life(session):
         change = transition(head, event, NOW)
         stale = transition(head, event, NOW)
         assert [await session.write(change) for _ in range(2)] == [True, True], "the reply of the first was lost"
@@ -149,14 +192,14 @@ async def test_each_change_is_applied_once_however_often_it_is_written(session: 
         head = change.after
         assert await session.head(erased=True) == head
         if not head.is_erased:
-            messages = await session.messages(1, 2)
-            assert len({message.id for message in messages}) == len(messages)
+            ids = await path_ids(session)
+            assert len(set(ids)) == len(ids)
     assert head.is_erased
 
 
 async def test_of_changes_at_the_same_moment_one_is_applied(open_session: Open) -> None:
-    head = SessionHead()
-    for event in (Begin(turn(1)), Enqueue(QUEUED), End("run", reply(1))):
+    head, session = SessionHead(), open_session()
+    for event in (Begin(turn(1, session)), Enqueue(QUEUED), End("run", reply(1, session=session))):
         changes = [transition(head, event, NOW) for _ in range(6)]
         written = await asyncio.gather(*(open_session().write(change) for change in changes))
         assert written.count(True) == 1
@@ -169,13 +212,41 @@ async def test_a_change_of_a_session_that_does_not_exist_is_not_applied(session:
 
 
 async def test_the_end_moves_the_question_and_the_answer_to_the_history(session: SessionManager) -> None:
+    await begin(session, 1)
+    assert await path_ids(session) == []
+    await end(session, 1)
+    assert list(await session.path(await tip(session))) == [question(1, session), reply(1, session=session)]
+
+
+async def test_a_second_answer_is_a_sibling_in_a_branch_of_its_own(session: SessionManager) -> None:
     await converse(session, [1])
-    assert list(await session.messages(1, 1)) == [question(1), reply(1)]
-    await apply(session, Begin(again(1)))
-    assert await stored_ids(session) == ["question-1", "answer-1"], "until another one is stored"
-    await apply(session, End("run", reply(1, id="again"), reply(1)))
-    assert await stored_ids(session) == ["question-1", "again"]
-    assert await session.find("answer-1") is None
+    await apply(session, Begin(again(1, session)))
+    assert await path_ids(session) == ["question-1"], "it is being answered"
+    head = await apply(session, End("run", reply_again(1, session)))
+    assert (head.leaf, head.branches) == (reply_again(1, session).place, 1)
+    assert list(await session.path(head.leaf)) == [question(1, session), reply_again(1, session)]
+    assert await stored(session, 1) == reply(1, session=session), "nothing is replaced"
+    parent = question(1, session).node
+    assert [child.node for child in (await session.children(parent))[parent]] == [
+        answer_id(1, session),
+        head.leaf.node,
+    ]
+
+
+async def test_the_end_of_a_place_is_that_of_the_newest_branch_that_leads_from_it(session: SessionManager) -> None:
+    await converse(session, [1, 2])
+    head = await answered_again(session, 1)
+    assert await session.end_of(question(1, session).place) == head.leaf
+    assert await session.end_of(reply(1, session=session).place) == reply(2, session=session).place
+    assert await session.end_of(head.leaf) == head.leaf
+
+
+async def test_an_id_is_found_on_its_path_only(session: SessionManager) -> None:
+    await converse(session, [1, 2])
+    head = await answered_again(session, 1)
+    assert list(await session.find("question-2", at=head.leaf)) == []
+    assert list(await session.find("question-2", at=reply(2, session=session).place)) == [question(2, session)]
+    assert list(await session.find(question(2, session).node)) == [question(2, session)], "its node anywhere"
 
 
 async def test_stopped_messages_at_the_front_are_stored_with_the_end(session: SessionManager) -> None:
@@ -184,7 +255,7 @@ async def test_stopped_messages_at_the_front_are_stored_with_the_end(session: Se
     await apply(session, StopQueued("q"))
     head = await end(session, 1)
     assert (head.queue, head.latest_turn_number) == ((), 2)
-    messages = await session.messages(2, 2)
+    messages = await session.path(head.leaf, first=2)
     assert [(m.role, m.text, m.status) for m in messages] == [
         ("user", QUEUED.text, "complete"),
         ("assistant", "", "cancelled"),
@@ -194,25 +265,24 @@ async def test_stopped_messages_at_the_front_are_stored_with_the_end(session: Se
 async def test_nothing_of_a_change_is_applied_if_an_answer_cannot_be_stored(session: SessionManager) -> None:
     head = await begin(session, 1)
     with pytest.raises(StorageRejected):
-        await session.write(transition(head, End("run", reply(1, parts=text("x" * 17_000_000))), NOW))
+        await session.write(transition(head, End("run", reply(1, session=session, parts=text("x" * 17_000_000))), NOW))
     assert await session.head() == head
-    assert await session.find("question-1") is None
+    assert await path_ids(session) == []
     await end(session, 1)
 
 
 async def test_open_calls_are_closed_when_stored_but_requests_wait(session: SessionManager) -> None:
     await begin(session, 1)
-    head = await apply(
-        session, Wait("run", replace(WAITING, parts=[*WAITING.parts, ToolPart(call_id="c2", name="add")]))
-    )
+    asked = waiting(session)
+    head = await apply(session, Wait("run", replace(asked, parts=[*asked.parts, ToolPart(call_id="c2", name="add")])))
     assert head.waiting is not None
     assert head.waiting.until == LATER
-    answer = await session.answer(1)
+    answer = await stored(session, 1)
     assert answer is not None
     assert [part.call_id for part in answer.pending] == ["c1"]
     assert [part.done for part in answer.parts if isinstance(part, ToolPart)] == [False, True]
     await apply(session, Close(closed(answer, "expired")))
-    answer = await session.answer(1)
+    answer = await stored(session, 1)
     assert answer is not None
     assert (answer.status, answer.pending) == ("cancelled", [])
 
@@ -222,7 +292,9 @@ async def test_a_name_chosen_meanwhile_is_kept(session: SessionManager) -> None:
     head = await begin(session, 1)
     assert await session.rename("By the model", was=None)
     assert not await session.rename("Too late", was=None)
-    assert await session.write(transition(head, End("run", reply(1)), NOW)), "a name is no other version"
+    assert await session.write(transition(head, End("run", reply(1, session=session)), NOW)), (
+        "a name is no other version"
+    )
     assert await session.rename("By hand", was="By the model")
     named = await session.head()
     assert named is not None
@@ -235,22 +307,24 @@ async def test_a_name_chosen_meanwhile_is_kept(session: SessionManager) -> None:
 async def test_feedback_is_stored_in_its_answer_until_it_is_removed(session: SessionManager) -> None:
     await converse(session, [1, 2])
     for feedback in (UP, Feedback(rating="down"), Feedback(text="Hm."), None, None):
-        rated = await session.rate("answer-1", feedback)
-        assert (rated.id, rated.turn_number) == ("answer-1", 1)
-        answer = await session.answer(1)
+        rated = await session.rate(answer_id(1, session), feedback)
+        assert (rated.id, rated.turn_number) == (answer_id(1, session), 1)
+        answer = await stored(session, 1)
         assert answer is not None
-        stored = answer.feedback and (answer.feedback.rating, answer.feedback.text)
-        assert stored == (feedback and (feedback.rating, feedback.text))
-        assert answer == replace(reply(1), feedback=answer.feedback), "nothing else of the answer has changed"
-    assert await session.answer(2) == reply(2)
+        given = answer.feedback and (answer.feedback.rating, answer.feedback.text)
+        assert given == (feedback and (feedback.rating, feedback.text))
+        assert answer == replace(reply(1, session=session), feedback=answer.feedback), (
+            "nothing else of the answer has changed"
+        )
+    assert await stored(session, 2) == reply(2, session=session)
 
 
 async def test_only_answers_that_exist_can_be_rated(session: SessionManager) -> None:
     with pytest.raises(NotFound):
-        await session.rate("answer-1", UP)
+        await session.rate(answer_id(1, session), UP)
     await converse(session, [1])
     with pytest.raises(NotFound):
-        await session.rate("answer-2", UP)
+        await session.rate(answer_id(2, session), UP)
     with pytest.raises(InvalidRequest):
         await session.rate("question-1", UP)
     await begin(session, 2)
@@ -258,20 +332,19 @@ async def test_only_answers_that_exist_can_be_rated(session: SessionManager) -> 
         await session.rate("question-2", UP)
     await apply(session, Erase())
     with pytest.raises(NotFound):
-        await session.rate("answer-1", UP)
+        await session.rate(answer_id(1, session), UP)
 
 
 async def test_an_answer_that_goes_on_keeps_its_feedback_and_another_has_none(session: SessionManager) -> None:
     await begin(session, 1)
-    await apply(session, Wait("run", WAITING))
-    rated = await session.rate("answer-1", UP)
-    await apply(session, Reply("run-2", WAITING))
-    await apply(session, End("run-2", reply(1)))
-    stored = await session.answer(1)
-    assert stored == replace(reply(1), feedback=rated.feedback)
-    await apply(session, Begin(again(1)))
-    await apply(session, End("run", reply(1, id="again", feedback=rated.feedback), stored))
-    assert await session.answer(1) == reply(1, id="again")
+    await apply(session, Wait("run", waiting(session)))
+    rated = await session.rate(answer_id(1, session), UP)
+    await apply(session, Reply("run-2", waiting(session)))
+    await apply(session, End("run-2", reply(1, session=session)))
+    assert await stored(session, 1) == replace(reply(1, session=session), feedback=rated.feedback)
+    await apply(session, Begin(again(1, session)))
+    await apply(session, End("run", replace(reply_again(1, session), feedback=rated.feedback)))
+    assert await session.node(again(1, session).id) == reply_again(1, session)
 
 
 # Sessions of a user, and of all users
@@ -284,7 +357,7 @@ async def test_busy_sessions_run_a_turn_or_have_messages_in_line(open_session: O
     await apply(open_session("queued"), Enqueue(QUEUED))
     await converse(open_session("idle"), [1])
     await begin(open_session("waiting"), 1)
-    await apply(open_session("waiting"), Wait("run", WAITING))
+    await apply(open_session("waiting"), Wait("run", waiting(open_session("waiting"))))
     await begin(open_session("erased"), 1)
     await apply(open_session("erased"), Erase())
     busy = {key: turn and turn.journal for key, turn in await session.busy_sessions()}
@@ -300,7 +373,7 @@ async def test_due_returns_sessions_that_may_need_somebody_the_longest_due_first
     await apply(open_session("queued"), Enqueue(QUEUED))  # after 2 s
     await converse(open_session("idle"), [1])
     await begin(open_session("waiting"), 1)
-    await apply(open_session("waiting"), Wait("run", WAITING))  # when its request expires
+    await apply(open_session("waiting"), Wait("run", waiting(open_session("waiting"))))  # when its request expires
     await begin(open_session("erased"), 1)
     await apply(open_session("erased"), Erase())
 
@@ -330,7 +403,7 @@ async def test_sessions_are_listed_by_their_last_use(open_session: Open) -> None
     session = open_session("a")
     await converse(session, [1])
     await begin(open_session("b"), 1)
-    await apply(open_session("b"), Wait("run", WAITING))
+    await apply(open_session("b"), Wait("run", waiting(open_session("b"))))
     await begin(open_session("erased"), 1)
     await apply(open_session("erased"), Erase())
     listed = await session.store.list_sessions(session.user)
@@ -346,17 +419,17 @@ async def test_an_erased_session_is_invisible_and_its_id_is_refused(session: Ses
     head = await begin(session, 3)
     await apply(session, Erase())
     assert await session.head() is None
-    assert (await session.load("question-1")).head == SessionHead()
+    assert (await session.load(asking(1))).head == SessionHead()
     assert not await session.rename("x", was=None)
-    assert not await session.add_summary(summary(1, 1))
-    assert not await session.write(transition(head, End("run", reply(3)), NOW))
+    assert not await session.add_summary(summary(1, 1), head.tip)
+    assert not await session.write(transition(head, End("run", reply(3, session=session)), NOW))
     with pytest.raises(SessionErased):
         await begin(session, 1)
 
 
 async def test_a_session_is_erased_in_pieces_and_its_id_is_free_again(session: SessionManager) -> None:
     await converse(session, range(1, 6))
-    await session.add_summary(summary(1, 2))
+    await session.add_summary(summary(1, 2), await tip(session))
     await apply(session, Erase())
     pieces = 1
     while not await session.erase_some(3):
@@ -365,8 +438,8 @@ async def test_a_session_is_erased_in_pieces_and_its_id_is_free_again(session: S
     assert await session.erase_some(3), "once more changes nothing"
     await converse(session, [1])
     assert await session.erase_some(3), "a session that is not marked is left alone"
-    assert await stored_ids(session) == ["question-1", "answer-1"]
-    assert await session.latest_summary() is None
+    assert await path_ids(session) == ["question-1", answer_id(1, session)]
+    assert await session.latest_summary(await tip(session)) is None
 
 
 async def test_nothing_of_a_user_begins_while_they_are_deleted(open_session: Open) -> None:
@@ -378,7 +451,7 @@ async def test_nothing_of_a_user_begins_while_they_are_deleted(open_session: Ope
     assert await store.mark_user_erased(user_id, 2), "repeated until all are marked"
     assert await store.user_is_erased(user_id)
     assert [await session.head() for session in sessions] == [None] * 3
-    assert not await sessions[0].write(transition(heads[0], End("run", reply(1)), NOW))
+    assert not await sessions[0].write(transition(heads[0], End("run", reply(1, session=sessions[0])), NOW))
     with pytest.raises(SessionErased):
         await begin(open_session("late"), 1)
     assert await open_session("late").head(erased=True) is None
@@ -399,7 +472,7 @@ async def test_a_user_is_forgotten_after_the_last_session_and_may_return(open_se
     assert not await store.user_is_erased(session.user_id)
     await converse(session, [1])
     assert not await store.forget_user(session.user_id), "a user who is not marked is left alone"
-    assert await stored_ids(session) == ["question-1", "answer-1"]
+    assert await path_ids(session) == ["question-1", answer_id(1, session)]
 
 
 async def test_session_keys_can_be_limited_to_those_created_before(open_session: Open) -> None:

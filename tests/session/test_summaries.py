@@ -19,7 +19,7 @@ from omniagent.session.summary_store import RollingSummary
 from omniagent.session.window import estimate_text
 from omniagent.testing import Gate, InMemoryStore, ScriptedModel
 from omniagent.turns.state import Begin, End
-from tests.persistence.turns import apply, converse, reply, turn
+from tests.persistence.turns import apply, converse, reply, tip, turn
 
 SOON = Settings(tick_seconds=0.02, context_max_turns=6)
 
@@ -62,7 +62,7 @@ class Chat:
             await self.ask(f"Question {number}?")
 
     async def latest(self) -> RollingSummary | None:
-        return await self.session.latest_summary()
+        return await self.session.latest_summary(await tip(self.session))
 
 
 def requests(model: LLMProvider, purpose: str) -> list[ModelRequest]:

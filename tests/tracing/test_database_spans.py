@@ -29,7 +29,7 @@ async def test_database_spans_carry_the_operation_and_the_collection(
         await end_turn(session, await begin_turn(session, message_id=message_id))
     head = await session.head()
     assert head is not None
-    await session.add_summary(RollingSummary("They met.", 1, 1, 1))
+    await session.add_summary(RollingSummary("They met.", 1, 1, 1), head.tip)
     assert "mongodb.add_summary" in recorded.names
     recorded.forget()
     await session.write(transition(head, Enqueue(QueuedMessage("m3", "And now?")), session.now()))
@@ -38,7 +38,8 @@ async def test_database_spans_carry_the_operation_and_the_collection(
     await session.erase_some()
     collections = {
         "write": "sessions",
-        "load": "messages",
+        "head": "sessions",
+        "path": "messages",
         "latest_summary": "summaries",
         "list_sessions": "sessions",
         "erase_some": "sessions",

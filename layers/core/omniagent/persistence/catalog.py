@@ -22,10 +22,10 @@ from omniagent.persistence.documents import HAS_REQUESTS, UNANNOUNCED, WAITING, 
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.live_state import head_of
-from omniagent.persistence.mongo_session import MongoSessionManager, summaries_of
+from omniagent.persistence.mongo_session import MongoSessionManager, newest_summary
 from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, session_message
 from omniagent.persistence.stored_values import now
-from omniagent.persistence.tree_reads import TreeReads, place_of, without_parts
+from omniagent.persistence.tree_reads import TreeReads, any_of, place_of, without_parts
 from omniagent.session.ids import new_id
 from omniagent.session.live import SessionMessage, with_siblings
 from omniagent.tracing import SpanKind, trace_method
@@ -171,7 +171,7 @@ class Catalog(Erasure):
         query: dict[str, Any] = {"session_id": session.id}
         if after is not None:
             branch, place = _tree_cursor(after)
-            query["$or"] = [{"branch": branch, "place": {"$gt": place}}, {"branch": {"$gt": branch}}]
+            query = any_of([query | {"branch": branch, "place": {"$gt": place}}, query | {"branch": {"$gt": branch}}])
         order = [("branch", ASCENDING), ("place", ASCENDING)]
         with translated():
             found = await self._store.messages.find(query).sort(order).limit(limit + 1).to_list()
@@ -275,10 +275,7 @@ class Catalog(Erasure):
     async def latest_summary(self, session: Session) -> Summary | None:
         """Read the newest summary of a session's active path."""
         at = head_of(self.models, vars(session)).tip
-        with translated():
-            found = await self._store.summaries.find_one(
-                summaries_of(session.id, at), sort=[("end_turn_number", DESCENDING)]
-            )
+        found = await newest_summary(self._store, session.id, at)
         return from_bson(self.models.summary, found) if found else None
 
     @trace_method(kind=SpanKind.DB, name="mongodb.summary_is_current", attributes=_SUMMARIES)

@@ -167,10 +167,10 @@ class Message(WrittenInParts, Document):
         name = "messages"
         bson_encoders: ClassVar[dict[Any, Any]] = ENCODERS
         indexes: ClassVar = [
-            IndexModel([("session_id", ASCENDING), ("branch", ASCENDING), ("place", DESCENDING)], unique=True),
+            IndexModel([("session_id", ASCENDING), ("branch", ASCENDING), ("place", ASCENDING)], unique=True),
             IndexModel([("session_id", ASCENDING), ("client_message_id", ASCENDING), ("branch", ASCENDING)]),
             # For the siblings of a message.
-            IndexModel([("session_id", ASCENDING), ("parent", ASCENDING), ("created_at", ASCENDING)]),
+            IndexModel([("session_id", ASCENDING), ("parent", ASCENDING), ("branch", ASCENDING)]),
             # For the newest message of the branches that lead from a place.
             IndexModel(
                 [("session_id", ASCENDING), ("lineage.b", ASCENDING), ("created_at", DESCENDING)],
@@ -191,14 +191,11 @@ class Message(WrittenInParts, Document):
         ]
 
 
-_OF_BRANCH: Final = [("session_id", ASCENDING), ("draft", ASCENDING), ("branch", ASCENDING)]
-
-
 class Summary(WrittenInParts, Document):
     """A summary of the turns `start_turn_number` to `end_turn_number` of a path, and all earlier ones.
 
-    It serves every path that contains its end: that turn's answer in `branch`. Both ends are unique in a branch: two
-    racing summaries can leave neither a gap nor an overlap. A draft is part of a rebuild that is not published yet.
+    It serves every path that contains its end: that turn's answer in `branch`. Two may begin at the same turn: a path
+    that leaves the branch earlier needs one that ends earlier. A draft is part of a rebuild that is not published yet.
     """
 
     id: str = Field(default_factory=new_id)  # type: ignore[assignment]
@@ -214,8 +211,15 @@ class Summary(WrittenInParts, Document):
     class Settings:
         name = "summaries"
         indexes: ClassVar = [
-            IndexModel([*_OF_BRANCH, ("end_turn_number", DESCENDING)], unique=True),
-            IndexModel([*_OF_BRANCH, ("start_turn_number", ASCENDING)], unique=True),
+            IndexModel(
+                [
+                    ("session_id", ASCENDING),
+                    ("draft", ASCENDING),
+                    ("branch", ASCENDING),
+                    ("end_turn_number", DESCENDING),
+                ],
+                unique=True,
+            ),
         ]
 
 

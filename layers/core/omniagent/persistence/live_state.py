@@ -61,7 +61,7 @@ def _queue_of(stored: Any) -> tuple[QueuedMessage, ...]:
     return tuple(
         QueuedMessage(
             **{name: each[name] for name in _QUEUED},
-            parts=[_part_of(part) for part in each["parts"]],
+            parts=tuple(_part_of(part) for part in each["parts"]),
             metadata=json.loads(each["metadata"]),
         )
         for each in stored

@@ -11,7 +11,7 @@ from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, Stora
 from omniagent.messages import Feedback
 from omniagent.persistence.documents import IS_BUSY, Summary
 from omniagent.persistence.driver_errors import translated
-from omniagent.persistence.erasure import Erasure
+from omniagent.persistence.erasure import Collections, Erasure
 from omniagent.persistence.live_state import head_of, turn_of
 from omniagent.persistence.session_writes import SessionWrites
 from omniagent.persistence.store import (
@@ -23,22 +23,38 @@ from omniagent.persistence.store import (
     to_bson,
 )
 from omniagent.persistence.stored_values import now, storable_text
-from omniagent.persistence.tree_reads import TreeReads, without_parts
+from omniagent.persistence.tree_reads import TreeReads, any_of, without_parts
 from omniagent.session.ids import new_id, session_key
 from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER, SessionManager
 from omniagent.session.summary_store import RollingSummary
-from omniagent.session.tree import Place
+from omniagent.session.tree import Place, Segment
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_method
 
 _SUMMARIES = {"db.collection.name": "summaries"}
 
 
-def summaries_of(key: str, at: Place, *, draft: bool = False) -> dict[str, Any]:
-    """Return the query for the summaries on the path to a place."""
-    ends = [{"branch": branch, "end_turn_number": {"$lte": (last - 1) // 2}} for branch, last in at.segments]
-    return {"session_id": key, "draft": draft} | (ends[0] if len(ends) == 1 else {"$or": ends})
+async def newest_summary(
+    store: Collections,
+    key: str,
+    at: Place,
+    *,
+    draft: bool = False,
+    transaction: AsyncClientSession | None = None,
+) -> dict[str, Any] | None:
+    """Read the newest summary on the path to a place."""
+    segments: Sequence[Segment] = at.segments
+    while segments:
+        kind = {"session_id": key, "draft": draft}
+        ends = [kind | {"branch": branch, "end_turn_number": {"$lte": (last - 1) // 2}} for branch, last in segments]
+        query = any_of(ends)
+        with translated():
+            found = await store.summaries.find_one(query, sort=[("end_turn_number", DESCENDING)], session=transaction)
+        if found is not None:
+            return found
+        segments = await TreeReads(store, key).before(segments[0][0])
+    return None
 
 
 class SummaryWrites:
@@ -52,12 +68,7 @@ class SummaryWrites:
     async def latest(
         self, at: Place, *, draft: bool = False, transaction: AsyncClientSession | None = None
     ) -> Summary | None:
-        with translated():
-            found = await self._store.summaries.find_one(
-                summaries_of(self._session.key, at, draft=draft),
-                sort=[("end_turn_number", DESCENDING)],
-                session=transaction,
-            )
+        found = await newest_summary(self._store, self._session.key, at, draft=draft, transaction=transaction)
         return from_bson(self._store.models.summary, found) if found else None
 
     @trace_method(kind=SpanKind.DB, name="mongodb.add_summary", attributes=_SUMMARIES)

@@ -11,7 +11,7 @@ from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Collections
 from omniagent.persistence.store import lineage_of
 from omniagent.session.live import SessionMessage
-from omniagent.session.tree import Place, Segment
+from omniagent.session.tree import Place, Segment, cut
 
 Stored = dict[str, Any]
 
@@ -35,6 +35,11 @@ def without_parts(stored: Mapping[str, Any]) -> SessionMessage:
     )
 
 
+def any_of(ranges: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the query for several ranges of an index. Each is whole, so that MongoDB merges them in their order."""
+    return ranges[0] if len(ranges) == 1 else {"$or": ranges}
+
+
 class TreeReads:
     """The history of one session, as it is stored."""
 
@@ -54,11 +59,18 @@ class TreeReads:
             end = Place("", segments[-1][1], segments[-1][0], tuple(segments[:-1]))
             newest = end.newest(count - len(path))
             path = await self._newest(newest, first, count - len(path)) + path
-            segments = segments[: -len(newest)]
-            if not segments and path and newest[0][0] != 0:
-                oldest = place_of(path[0]).before("")
-                segments = [each for each in oldest.segments if each not in newest]
+            if len(path) < count:
+                older = segments[: -len(newest)] or cut(await self.before(newest[0][0]), at.order)
+                segments = [each for each in older if each[1] >= 2 * first]
         return path
+
+    async def before(self, branch: int) -> Sequence[Segment]:
+        """Return the lineage of a branch, where that of a later one goes on."""
+        if branch == 0:
+            return ()
+        with translated():
+            found = await self._messages.find_one({"session_id": self._key, "branch": branch}, {"lineage": 1})
+        return lineage_of(found["lineage"]) if found is not None else ()
 
     async def find(self, *ids: str, at: Place | None = None) -> list[Stored]:
         """See `SessionManager.find`."""
@@ -80,7 +92,7 @@ class TreeReads:
         """See `SessionManager.children`."""
         query = {"session_id": self._key, "parent": {"$in": list(parents)}}
         with translated():
-            found = self._messages.find(query, _LIGHT).sort([("created_at", ASCENDING), ("place", ASCENDING)])
+            found = self._messages.find(query, _LIGHT).sort([("parent", ASCENDING), ("branch", ASCENDING)])
             children = await found.to_list()
         return {parent: [each for each in children if each["parent"] == parent] for parent in parents}
 
@@ -101,11 +113,12 @@ class TreeReads:
         return await self._messages.find_one(query, _LIGHT, sort=[("place", DESCENDING)])
 
     async def _newest(self, segments: Sequence[Segment], first: int, limit: int) -> list[Stored]:
-        ranges = [{"branch": branch, "place": {"$gte": 2 * first, "$lte": last}} for branch, last in segments]
-        query: dict[str, Any] = {"session_id": self._key}
-        query |= ranges[0] if len(ranges) == 1 else {"$or": ranges}
+        ranges = [
+            {"session_id": self._key, "branch": branch, "place": {"$gte": 2 * first, "$lte": last}}
+            for branch, last in segments
+        ]
         with translated():
-            found = self._messages.find(query).sort("place", DESCENDING).limit(max(1, limit))
+            found = self._messages.find(any_of(ranges)).sort("place", DESCENDING).limit(max(1, limit))
             return (await found.to_list())[::-1]
 
 

@@ -16,7 +16,7 @@ from omniagent.session.ids import public_session_id, session_key
 from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER, OpenTurns, SessionManager
 from omniagent.session.summary_store import RollingSummary
-from omniagent.session.tree import Place
+from omniagent.session.tree import Place, cut
 from omniagent.settings import Settings
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -147,14 +147,9 @@ class InMemorySessionManager(SessionManager):
         return session.head if session else None
 
     async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]:
-        places, found = at, list[SessionMessage]()
-        while places.order > 1:
-            found += [each for each in self._messages() if places.leads_from(each.place) and each not in found]
-            oldest = min(found, key=_order, default=None)
-            if oldest is None or places.segments[0][0] == 0:
-                break
-            places = oldest.place.before(oldest.parent)
-        found = sorted((each for each in found if each.turn_number >= first), key=_order)
+        ends = self._ends(at)
+        on_path = (each for each in self._messages() if each.place.order <= ends.get(each.branch, 0))
+        found = sorted((each for each in on_path if each.turn_number >= first), key=_order)
         return deepcopy(found[-limit:] if limit is not None else found)
 
     async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]:
@@ -215,7 +210,9 @@ class InMemorySessionManager(SessionManager):
 
     async def latest_summary(self, at: Place, *, draft: bool = False) -> RollingSummary | None:
         session = self._find()
-        on_path = [each for each in session.of_kind(draft) if at.leads_from(each.end)] if session else []
+        ends = self._ends(at)
+        summaries = session.of_kind(draft) if session else []
+        on_path = [each for each in summaries if each.end.order <= ends.get(each.branch, 0)]
         return max(on_path, key=lambda each: each.end_turn_number, default=None)
 
     async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:
@@ -255,6 +252,16 @@ class InMemorySessionManager(SessionManager):
         return InMemorySessionManager(
             self.user, session_id, store=self.store, settings=self.settings, category=self.category
         )
+
+    def _ends(self, at: Place) -> dict[int, int]:
+        """Return the branches of the whole path to a place, each with its last order on it."""
+        segments, ends = at.segments, dict[int, int]()
+        while segments:
+            ends |= dict(segments)
+            oldest = segments[0][0]
+            lineage = next((each.lineage for each in self._messages() if each.branch == oldest), ())
+            segments = cut(lineage, at.order)
+        return ends
 
     def _messages(self) -> list[SessionMessage]:
         session = self._find()

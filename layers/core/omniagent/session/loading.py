@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from omniagent.session.live import MAX_TURNS, SessionHead, SessionMessage, SessionState, never_arrived, turns_of
+from omniagent.session.live import SessionHead, SessionMessage, SessionState, never_arrived, turns_of
 from omniagent.session.query import Query
 from omniagent.session.tree import ROOT, Place
 
@@ -49,7 +49,7 @@ async def _found(session: "SessionManager", head: SessionHead, query: Query) -> 
 
 async def _window(session: "SessionManager", head: SessionHead, at: Place) -> SessionState:
     """Read the window of a path: one turn more than the model is shown."""
-    limit = 2 * (session.settings.context_max_turns + 1)
+    limit = 2 * session.settings.context_max_turns + 1 + at.order % 2
     messages, summary = await asyncio.gather(session.path(at, limit=limit), session.latest_summary(at))
     messages = with_open(head, messages, at)
     last = {each.role: each for each in messages if each.turn_number == at.turn_number}
@@ -119,9 +119,9 @@ async def _going_on(session: "SessionManager", state: SessionState, at: Place) -
     """Return the state for a new message after this place."""
     if at == state.after:
         return state
-    rest = session.path(replace(at, order=2 * MAX_TURNS), first=at.turn_number + 1, limit=1)
-    window, following = await asyncio.gather(_window(session, state.head, at), rest)
-    return replace(window, is_end=not following, earlier=state.earlier, waiting=state.waiting)
+    # The place of a deleted message is not used again while other branches begin there.
+    window, end = await asyncio.gather(_window(session, state.head, at), session.end_of(at))
+    return replace(window, is_end=end.node == at.node, earlier=state.earlier, waiting=state.waiting)
 
 
 async def _again(session: "SessionManager", state: SessionState, earlier: SessionMessage) -> SessionState:
@@ -165,7 +165,8 @@ async def _answering(
     if question is None:
         return replace(state, question=None, answer=answer, is_end=False)
     at = question.place
-    window = state if state.question is question else await _window(session, state.head, at)
+    is_latest = state.question is not None and state.question.node == question.node
+    window = state if is_latest else await _window(session, state.head, at)
     return replace(
         window, after=at, is_end=False, earlier=state.earlier, question=question, answer=answer, waiting=state.waiting
     )

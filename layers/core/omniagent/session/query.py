@@ -50,7 +50,7 @@ class Query:
 
     def checked(self, settings: Settings) -> "Query":
         """Return the query as it can be stored. Raises `InvalidRequest`."""
-        parts = [_plain(part) for part in self.parts]
+        parts = tuple(_plain(part) for part in self.parts)
         text = "".join(part.text for part in parts if isinstance(part, TextPart)) if parts else plain_text(self.text)
         if not self.regenerate and not text.strip():
             raise InvalidRequest("The message is empty.")

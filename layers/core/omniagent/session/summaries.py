@@ -138,7 +138,7 @@ class SummaryPipeline:
                 async with asyncio.timeout(None if left == math.inf else left) as limit:
                     shared = prompt if prompt and turns[-1].number == last and prompt.is_cheaper(turns) else None
                     summary = await self._fold(previous, turns, shared)
-                    summary = replace(summary, branch=messages[-1].branch, basis=head.summary_basis)
+                    summary = replace(summary, branch=_end(messages, at).branch, basis=head.summary_basis)
             except TimeoutError as exc:
                 if not limit.expired():
                     raise
@@ -202,6 +202,12 @@ class SummaryPipeline:
     def _cut(self, content: str) -> str:
         """Cut a summary to half of a call's input: the next call needs the rest, and every answer is shown it."""
         return content[: window.characters_of(content, self._max_tokens)]
+
+
+def _end(messages: Sequence[SessionMessage], at: Place) -> Place:
+    """Return the place of the last answer, also if it is deleted."""
+    last = messages[-1]
+    return last.place if last.role == "assistant" else at.up_to(last.turn_number)
 
 
 async def metered(

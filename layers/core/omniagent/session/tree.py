@@ -10,6 +10,7 @@ it is one query over a few branches, whatever the number of turns and branches.
     branch 2               a3'         a3 regenerated     lineage ((0, q3),)
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MAX_LINEAGE = 64
@@ -52,12 +53,11 @@ class Place:
 
     def up_to(self, turn_number: int) -> "Place":
         """Return the end of this path in an earlier turn."""
-        last, kept = 2 * turn_number + 1, list(self.segments)
+        last = 2 * turn_number + 1
         if last >= self.order:
             return self
-        while len(kept) > 1 and kept[-2][1] >= last:
-            kept.pop()
-        return Place("", last, kept[-1][0], tuple(kept[:-1]))
+        *lineage, (branch, _) = cut(self.segments, last)
+        return Place("", last, branch, tuple(lineage))
 
     def newest(self, count: int) -> tuple[Segment, ...]:
         """Return the end of the path that has at least so many places."""
@@ -66,6 +66,14 @@ class Place:
             if self.order - segments[index - 1][1] >= count:
                 return segments[index:]
         return segments
+
+
+def cut(segments: Sequence[Segment], last: int) -> tuple[Segment, ...]:
+    """Return a path as far as the place with this order."""
+    kept = list(segments)
+    while len(kept) > 1 and kept[-2][1] >= last:
+        kept.pop()
+    return (*kept[:-1], *((branch, min(order, last)) for branch, order in kept[-1:]))
 
 
 ROOT = Place()
