@@ -5,7 +5,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 
 from omniagent.declared import check, check_fields
 from omniagent.errors import ConfigurationError
-from omniagent.messages import DataPart
+from omniagent.messages import DataPart, Part
 from omniagent.protocol.plain_json import plain
 from omniagent.session.ids import session_key, user_id_of
 
@@ -56,6 +56,11 @@ class RunContext(Generic[Deps_co]):
     turn_id: str = ""
     turn_number: int = 1
     query: str = ""
+    """The text of the user's message."""
+    parts: Sequence[Part] = field(default=(), repr=False)
+    """The user's message as it was sent, with its data parts. The model reads only the texts."""
+    metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The metadata that the client sent with the message."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     deps: Deps_co = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # None without deps
     """The object that `Agent(deps=…)` opened."""

@@ -18,8 +18,8 @@ class Assignment:
     state: SessionState
     """The history that the model is shown."""
     limit: TimeLimit
-    text: str
-    """The text of the message that is answered."""
+    question: SessionMessage | None
+    """The message that is answered. None: it was deleted while the turn waited."""
     previous: SessionMessage | None = None
     """The existing answer, if a message is answered again."""
     kept: Sequence[Part] = ()
@@ -28,3 +28,7 @@ class Assignment:
     """The answer of a turn that waited, as it goes on."""
     draft: Draft | None = None
     """What the journal of a turn that is taken over has."""
+
+    @property
+    def text(self) -> str:
+        return self.question.text if self.question is not None else ""

@@ -58,7 +58,7 @@ async def begin(
     if run.closes is not None:
         state = state.with_answer(run.closes)
     kept = kept_steps(run.previous, regenerates=run.regenerates)
-    assignment = Assignment(head, state, limit, run.message.text, previous=run.previous, kept=kept)
+    assignment = Assignment(head, state, limit, run.message, previous=run.previous, kept=kept)
     return start(setup, assignment, span)
 
 

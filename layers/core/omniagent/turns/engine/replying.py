@@ -105,8 +105,8 @@ class Replies:
         if head is None:
             span.end()
             return None
-        text = question.text if question is not None and question.node == answer.parent else ""
-        return start(self._setup, Assignment(head, state, self._limit, text, base=answer), span)
+        own = question if question is not None and question.node == answer.parent else None
+        return start(self._setup, Assignment(head, state, self._limit, own, base=answer), span)
 
     async def _judged(self, message: SessionMessage) -> Judgement:
         """Judge the replies if the approver may give them. To others who may not, the requests look unknown.

@@ -159,7 +159,9 @@ class Turn:
                 return
         else:
             self._journal.note(RunStarted(self._turn.run, self._turn.attempt, time.time()))
-        metadata = {"sessionId": self._setup.session.session_id, "turnNumber": self._turn.number}
+        turn = self._turn
+        metadata = {"sessionId": self._setup.session.session_id, "turnNumber": turn.number}
+        metadata |= {"nodeId": turn.id, "parentId": turn.question}
         previous, base = self._assignment.previous, self._assignment.base
         self._journal.push(events.Start(self.message_id, metadata))
         if base is not None:
@@ -226,6 +228,7 @@ class Turn:
 
     async def _generated(self) -> FinishReason:
         setup, agent, draft = self._setup, self._setup.agent, self._draft
+        question = self._assignment.question
         begun_at = draft.begun_at if draft is not None else None
         self._context = context = RunContext(
             user=setup.session.user,
@@ -234,6 +237,8 @@ class Turn:
             turn_id=self.message_id,
             turn_number=self._turn.number,
             query=self._assignment.text,
+            parts=question.parts if question is not None else (),
+            metadata=question.metadata if question is not None else {},
             deps=await agent.open_deps(),
             sink=self._show_data,
             loop=asyncio.get_running_loop(),
@@ -255,7 +260,8 @@ class Turn:
     def _compose(self, answer: Sequence[Part]) -> list[ChatMessage]:
         if answer:
             self._keeper.flush_now()  # write the tools' results in parallel with the model call
-        state, question = self._assignment.state, ChatMessage.user(self._assignment.text)
+        state, message = self._assignment.state, self._assignment.question
+        question = ChatMessage(role="user", parts=list(message.parts) if message is not None else [])
         messages = window.compose(
             state.before(self._turn.number),
             self._setup.window_limits,
@@ -265,7 +271,7 @@ class Turn:
             summary=prompts.summary_message(state.summary.content) if state.summary else None,
             summarized_to=state.summarized_to,
         )
-        if not self._assignment.text:  # the question of a continued answer was deleted
+        if message is None:  # the question of a continued answer was deleted
             messages.remove(question)
         return messages
 

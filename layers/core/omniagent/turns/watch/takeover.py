@@ -85,7 +85,7 @@ def _assignment(
         taken.head,
         state,
         replace(limit, started_at=time.monotonic() - seconds),
-        question.text if question is not None else "",
+        question,
         previous=previous,
         # Once started, the journal already contains the kept steps.
         kept=() if draft.has_started else kept_steps(previous),
