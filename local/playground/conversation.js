@@ -291,8 +291,14 @@ export class Conversation extends EventTarget {
     try {
       const answer = await this.#readThrough(open, () => (sent = true), continued);
       if (answer?.error) {
-        if (before) this.messages = before;
-        this.problem = { ...failure(before !== undefined), detail: answer.error, requestId: this.#requestId };
+        const kept = before?.[this.messages.length - 1]; // of an edited question there is none: its words are others
+        const isKept = kept?.role === "assistant" && before?.at(this.messages.length - 2) === this.messages.at(-2);
+        if (before && isKept) {
+          this.messages = before;
+          const leaf = before.at(-1)?.metadata.nodeId;
+          if (leaf) await this.#api.switchBranch(this.id, leaf).catch(() => {}); // the page shows it all the same
+        }
+        this.problem = { ...failure(isKept), detail: answer.error, requestId: this.#requestId };
       }
     } catch (error) {
       if (before && !sent) this.messages = before;
