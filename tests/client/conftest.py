@@ -31,6 +31,19 @@ HERE = Path(__file__).parent
 Json = dict[str, Any]
 
 
+def without_places(messages: list[Json]) -> list[Json]:
+    """Leave out where messages stand in the tree: a page learns that of its own messages when it reads them again."""
+    shown = []
+    for message in messages:
+        metadata = {name: value for name, value in message.get("metadata", {}).items() if name not in PLACES}
+        rest = {name: value for name, value in message.items() if name != "metadata"}
+        shown.append(rest | ({"metadata": metadata} if metadata else {}))
+    return shown
+
+
+PLACES = ("nodeId", "parentId", "siblings", "decisions")
+
+
 class SdkClient:
     """A Node process that drives one chat after the other, or several at once."""
 
@@ -63,7 +76,7 @@ class SdkClient:
         self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
         seen: Json = await answer
         assert "crashed" not in seen, seen["crashed"]
-        return seen
+        return seen | ({"messages": without_places(seen["messages"])} if "messages" in seen else {})
 
     async def close(self) -> None:
         assert self._process.stdin is not None

@@ -8,7 +8,7 @@ import httpx
 
 from local.background import BackgroundStack
 from local.emulator import Emulator
-from tests.client.conftest import SdkClient
+from tests.client.conftest import SdkClient, without_places
 
 Json = dict[str, Any]
 
@@ -18,7 +18,7 @@ async def stored(stack: BackgroundStack, session_id: str) -> list[Json]:
     async with httpx.AsyncClient(base_url=stack.url, trust_env=False, timeout=60) as http:
         response = await http.get(f"/sessions/{session_id}/messages")
     messages: list[Json] = response.raise_for_status().json()["messages"]
-    return messages
+    return without_places(messages)
 
 
 async def test_it_chats_with_tools_and_has_what_is_stored(sdk: SdkClient, stack: BackgroundStack) -> None:

@@ -72,7 +72,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A session as MongoDB holds it."""
+    """A session as MongoDB holds it, with the messages of its active path."""
 
     key: str
     document: Json
@@ -82,8 +82,10 @@ class Conversation:
     def read(cls, database: Database[Json], client: Client) -> "Conversation":
         key = session_key(user_id_of(f"local:{client.user}"), client.session)
         document = database["sessions"].find_one({"_id": key}) or {"latest_turn_number": 0, "turn": None, "queue": []}
-        found = database["messages"].find({"session_id": key}).sort([("turn_number", 1), ("role", -1)])
-        return cls(key, document, list(found))
+        leaf = document.get("leaf") or {"branch": 0, "place": 1, "lineage": []}
+        last = {leaf["branch"]: leaf["place"]} | {segment["b"]: segment["p"] for segment in leaf["lineage"]}
+        found = database["messages"].find({"session_id": key}).sort("place", 1)
+        return cls(key, document, [each for each in found if each["place"] <= last.get(each["branch"], 0)])
 
     @property
     def questions(self) -> list[Json]:

@@ -50,7 +50,7 @@ def check_turn(number: int, **expected: Any) -> Callable[[Json], None]:
 
     def check(answer: Json) -> None:
         assert answer["headers"]["x-vercel-ai-ui-message-stream"] == "v1"
-        assert answer["body"].endswith("data: [DONE]\n\n")
+        assert "data: [DONE]\n" in answer["body"][-100:]
         events = list(sse.decode(answer["body"].encode()))
         check_order(events)
         told = events[-1]["data"]
@@ -88,6 +88,13 @@ def check_code(code: str) -> Callable[[Json], None]:
 
 def check_list(answer: Json) -> None:
     assert [session["id"] for session in body_of(answer)["sessions"]] == [SESSION]
+
+
+def check_tree(answer: Json) -> None:
+    tree = body_of(answer)
+    nodes = [each["message"]["id"] for each in tree["messages"]]
+    assert tree["headId"] in nodes
+    assert all(each["parentId"] in (None, *nodes) for each in tree["messages"])
 
 
 def check_messages(answer: Json) -> None:
@@ -148,6 +155,8 @@ OVER_HTTP: Mapping[str, tuple[int, Callable[[Json], None]]] = {
     "sessions-get": (200, check_session(latestTurnNumber=5, answering=False)),
     "sessions-rename": (200, check_session(name="Lisbon in November")),
     "sessions-messages": (200, check_messages),
+    "sessions-tree": (200, check_tree),
+    "sessions-branch": (404, check_code("not_found")),
     "sessions-feedback": (404, check_code("not_found")),
     "sessions-feedback-delete": (404, check_code("not_found")),
     "sessions-delete-message": (204, check_empty),

@@ -320,11 +320,11 @@ async def test_every_body_becomes_a_query(
         ({"session_id": "s1", "replies": [{"tool_call_id": "c1", "approved": "yes"}]}, "replies.0.approved: "),
         (
             {"message": {"id": "m1", "parts": [{"type": "file", "url": "data:,x"}]}},
-            "parts: messages may contain text parts only, not 'file'.",
+            "parts: messages may contain text and data parts only, not 'file'.",
         ),
         (
             {"message": {"id": "m1", "parts": [{"type": "", "text": "Hi"}]}},
-            "parts: messages may contain text parts only, not ''.",
+            "parts: messages may contain text and data parts only, not ''.",
         ),
         ({"message": {"content": "Hi"}}, "message: it has `content`, but AI SDK 5 and newer send `parts`"),
         ({"messages": [{}, {"role": "user", "content": "Hi"}]}, "messages.1: it has `content`"),

@@ -73,7 +73,7 @@ def sessions_app(application: Application, *, authenticate: Authenticate | None 
         "Lists, reads, renames, stops and deletes a user's chats. This page loads its scripts from a CDN.",
         application,
         authenticate,
-        component_schemas(Problem, ShownMessage, NewSession, NewName, NewFeedback, StopRequest),
+        component_schemas(Problem, ShownMessage, NewSession, NewName, NewFeedback, StopRequest, NewBranch),
     )
     app.include_router(router)
     return app
