@@ -13,6 +13,7 @@ from omniagent.protocol import sse
 from omniagent.session.ids import session_key, user_id_of
 from omniagent.turns.journal.records import is_shown, is_takeover, surviving
 from tests.faults.client import Client, Stream, text_of
+from tests.fixtures.active_path import active_path
 from tests.fixtures.proxy import Passage
 
 if TYPE_CHECKING:
@@ -82,10 +83,7 @@ class Conversation:
     def read(cls, database: Database[Json], client: Client) -> "Conversation":
         key = session_key(user_id_of(f"local:{client.user}"), client.session)
         document = database["sessions"].find_one({"_id": key}) or {"latest_turn_number": 0, "turn": None, "queue": []}
-        leaf = document.get("leaf") or {"branch": 0, "place": 1, "lineage": []}
-        last = {leaf["branch"]: leaf["place"]} | {segment["b"]: segment["p"] for segment in leaf["lineage"]}
-        found = database["messages"].find({"session_id": key}).sort("place", 1)
-        return cls(key, document, [each for each in found if each["place"] <= last.get(each["branch"], 0)])
+        return cls(key, document, active_path(database, key))
 
     @property
     def questions(self) -> list[Json]:
