@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -174,7 +175,8 @@ def test_a_project_is_made_run_killed_approved_built_and_upgraded(
                 if "text-delta" in line:
                     assert kill_chat_functions(command) > 0
                     break
-        assert http.get("/chat/s1/stream").text.endswith("data: [DONE]\n\n")
+        while "data: [DONE]" not in http.get("/chat/s1/stream").text:
+            time.sleep(0.2)  # until the emulator has noticed that its processes are gone
         ask(http, '[tool:order {"item": "tea", "pieces": 2}] Order two teas.')
         [request] = http.get("/approvals").json()["approvals"]
         assert http.post(f"/chat/approvals/{request['id']}", json={"approved": True}).is_success
