@@ -151,6 +151,11 @@ class House:
         urls = {name: self.emulator.url_of(name) for name in ("chat", "sessions")}
         return Client(self.http, user=user, **urls)
 
+    async def at_rest(self, client: Client) -> None:
+        """Wait until no process has a request of the client's."""
+        while any(client.session.encode() in process.event for process in self.emulator.running("chat")):
+            await asyncio.sleep(0.02)
+
     def answering(self, client: Client) -> int:
         """The one process that has a request of the client's and has not answered it."""
         answered = {stream.headers.get("x-amzn-requestid") for stream in client.streams if stream.ended}

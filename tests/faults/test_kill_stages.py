@@ -99,6 +99,7 @@ async def live_through(house: House, stage: Stage) -> Aftermath:
     """Kill the second turn of a session at a stage, and go on talking."""
     client = house.client()
     assert (await client.say("[echo:first]")).finished_as == "complete"
+    await house.at_rest(client)  # its last record may still be on its way
     async with at(house, client, stage) as (exchange, hold):
         killed_at = house.kill(client)
         if hold is not None and not stage.arrives_late:
