@@ -97,7 +97,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "tracing",
         "turns",
     },
-    "ai.operator": {"ai", "ai.runner", "budget", "settings", "turns"},
+    "ai.operator": {"ai", "ai.runner", "budget", "session", "settings", "turns"},
     "aws": {
         "ai",
         "ai.providers",

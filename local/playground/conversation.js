@@ -384,7 +384,10 @@ export class Conversation extends EventTarget {
     const page = await this.#api.listMessages(this.id).catch(() => null); // then they cannot be edited until a reload
     for (const { id, role, metadata } of page?.messages ?? []) {
       const known = this.messages.find((message) => message.id === id && message.role === role);
-      if (known) Object.assign(known.metadata, { nodeId: metadata.nodeId, siblings: metadata.siblings });
+      if (!known) continue;
+      const { nodeId, siblings, decisions } = metadata;
+      Object.assign(known.metadata, { nodeId, siblings, decisions });
+      markWaiting(known);
     }
     this.#set({});
   }

@@ -144,7 +144,10 @@ export function markWaiting(message) {
   for (const part of message.parts.filter(isTool)) {
     part.waits = status === "waiting" && part.state === "input-available";
     const decision = decisions[part.toolCallId];
-    if (decision && part.approval) Object.assign(part.approval, { answeredAt: decision.at, answeredBy: decision.by });
+    if (!decision) continue;
+    // A stream of AI SDK 6 leaves out a request that was approved before it began.
+    part.approval ??= { id: "", approved: part.state !== "output-denied" };
+    Object.assign(part.approval, { answeredAt: decision.at, answeredBy: decision.by });
   }
   return message;
 }

@@ -57,9 +57,9 @@ class RunContext(Generic[Deps_co]):
     turn_number: int = 1
     query: str = ""
     """The text of the user's message."""
-    parts: Sequence[Part] = field(default=(), repr=False)
+    parts: Sequence[Part] = field(default=(), compare=False, repr=False)
     """The user's message as it was sent, with its data parts. The model reads only the texts."""
-    metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    metadata: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The metadata that the client sent with the message."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     deps: Deps_co = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # None without deps

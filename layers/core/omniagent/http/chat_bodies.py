@@ -207,7 +207,8 @@ def _submitted(message: UIMessage) -> Query:
     parts = [_part(part) for part in message.parts]
     text = "".join(part.text for part in parts if isinstance(part, TextPart))
     metadata = {name: value for name, value in (message.metadata or {}).items() if name not in TREE_METADATA}
-    return Query(text, message.id or "", parts=parts, metadata=metadata)
+    is_text = len(parts) == 1 and isinstance(parts[0], TextPart)
+    return Query(text, message.id or "", parts=() if is_text else parts, metadata=metadata)
 
 
 def _part(part: UIPart) -> UserPart:

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from omniagent.http.shown_messages import ShownMessageJson
 from omniagent.http.verdicts import decided
 from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind
-from omniagent.persistence.catalog import Page, ShownMessage
+from omniagent.persistence.catalog import Page, PathMessage
 from omniagent.persistence.documents import Message, Session, Summary, api_values
 from omniagent.persistence.store import session_message
 from omniagent.protocol.ui_messages import DEFAULT_SDK, ui_message
@@ -153,7 +153,7 @@ class MessageList(_Resource):
     summarized_to: int | None = Field(description="The last turn that the summary covers. Null without a summary.")
 
     @classmethod
-    def of(cls, page: Page[ShownMessage], summarized_to: int | None, *, sdk: int = DEFAULT_SDK) -> "MessageList":
+    def of(cls, page: Page[PathMessage], summarized_to: int | None, *, sdk: int = DEFAULT_SDK) -> "MessageList":
         fitting = _fitting(page.items)
         before = page.before if len(fitting) == len(page.items) else str(fitting[0].turn_number)
         messages = [_ui_message(message, sdk) for message in fitting]
@@ -313,11 +313,11 @@ class Accepted(_Resource):
     )
 
 
-def _alone(document: Message) -> ShownMessage:
-    return ShownMessage(document, session_message(document))
+def _alone(document: Message) -> PathMessage:
+    return PathMessage(document, session_message(document))
 
 
-def _ui_message(shown: ShownMessage, sdk: int) -> dict[str, Any]:
+def _ui_message(shown: PathMessage, sdk: int) -> dict[str, Any]:
     message, metadata = shown.document, shown.message.ui_metadata
     if message.role == "assistant" and not message.metadata:
         # A turn whose process died has no metadata. A follower's stream ended with the same fields.
@@ -328,7 +328,7 @@ def _ui_message(shown: ShownMessage, sdk: int) -> dict[str, Any]:
     return ui_message(message.client_message_id, message.role, message.parts, {**metadata, **decided(message)}, sdk=sdk)
 
 
-def _fitting(messages: Sequence[ShownMessage]) -> Sequence[ShownMessage]:
+def _fitting(messages: Sequence[PathMessage]) -> Sequence[PathMessage]:
     """Return the newest complete turns that fit into a response, at least one."""
     room = MAX_PAGE_CHARACTERS
     for message in reversed(messages):

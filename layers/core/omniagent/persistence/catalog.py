@@ -52,7 +52,7 @@ class Page(Generic[Item]):
 
 
 @dataclass(frozen=True, slots=True)
-class ShownMessage:
+class PathMessage:
     """A message on a path, as it is stored, and with its siblings."""
 
     document: Message
@@ -128,7 +128,7 @@ class Catalog(Erasure):
     @trace_method(kind=SpanKind.DB, name="mongodb.list_messages", attributes=_MESSAGES)
     async def messages_page(
         self, session: Session, *, limit: int, before: int | None = None, branch: str | None = None
-    ) -> Page[ShownMessage]:
+    ) -> Page[PathMessage]:
         """Return whole turns in order: the newest ones of the active path, or of that to the node `branch`.
 
         `before`: those before the given turn. The running turn's answer is left out: its stream shows all of it.
@@ -157,11 +157,11 @@ class Catalog(Erasure):
             return path
         return [*path, from_bson(self.models.message, stored)]
 
-    async def _shown(self, tree: TreeReads, messages: Sequence[Message]) -> list[ShownMessage]:
+    async def _shown(self, tree: TreeReads, messages: Sequence[Message]) -> list[PathMessage]:
         """Add their siblings to the messages of a path."""
         children = await tree.children(*{message.parent for message in messages}) if messages else {}
         return [
-            ShownMessage(each, with_siblings(session_message(each), list(map(without_parts, children[each.parent]))))
+            PathMessage(each, with_siblings(session_message(each), list(map(without_parts, children[each.parent]))))
             for each in messages
         ]
 

@@ -4,19 +4,32 @@ The live state is read first, then the history: a message that moves meanwhile i
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from omniagent.session.live import SessionHead, SessionMessage, SessionState, never_arrived, turns_of
 from omniagent.session.query import Query
+from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import ROOT, Place
-
-if TYPE_CHECKING:
-    from omniagent.session.manager import SessionManager
+from omniagent.settings import Settings
 
 
-async def load(session: "SessionManager", query: Query | None) -> SessionState:
+class History(Protocol):
+    """The reads of a `SessionManager` that a turn starts from."""
+
+    @property
+    def settings(self) -> Settings: ...
+    async def head(self) -> SessionHead | None: ...
+    async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]: ...
+    async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]: ...
+    async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]: ...
+    async def end_of(self, place: Place) -> Place: ...
+    async def node(self, node: str) -> SessionMessage | None: ...
+    async def latest_summary(self, at: Place) -> RollingSummary | None: ...
+
+
+async def load(session: History, query: Query | None) -> SessionState:
     """See `SessionManager.load`."""
     head = await session.head()
     if head is None:
@@ -41,13 +54,13 @@ async def load(session: "SessionManager", query: Query | None) -> SessionState:
     return await _going_on(session, state, earlier.place.before(earlier.parent))
 
 
-async def _found(session: "SessionManager", head: SessionHead, query: Query) -> Sequence[SessionMessage]:
+async def _found(session: History, head: SessionHead, query: Query) -> Sequence[SessionMessage]:
     # A turn that goes on after it waited has an answer in the history, which messages have joined.
     at = head.leaf if head.running is None else head.running.place
     return await session.find(*query.ids, at=at) if query.ids else ()
 
 
-async def _window(session: "SessionManager", head: SessionHead, at: Place) -> SessionState:
+async def _window(session: History, head: SessionHead, at: Place) -> SessionState:
     """Read the window of a path: one turn more than the model is shown."""
     limit = 2 * session.settings.context_max_turns + 1 + at.order % 2
     messages, summary = await asyncio.gather(session.path(at, limit=limit), session.latest_summary(at))
@@ -73,7 +86,7 @@ def with_open(head: SessionHead, messages: Sequence[SessionMessage], at: Place) 
 
 
 async def _earlier(
-    session: "SessionManager",
+    session: History,
     head: SessionHead,
     query: Query,
     found: Sequence[SessionMessage],
@@ -97,7 +110,7 @@ def _parent(query: Query, found: Sequence[SessionMessage]) -> SessionMessage | N
     return parents[-1] if parents else None
 
 
-async def _after(session: "SessionManager", head: SessionHead, query: Query, parent: SessionMessage | None) -> Place:
+async def _after(session: History, head: SessionHead, query: Query, parent: SessionMessage | None) -> Place:
     """Return the place that a new message follows. A parent that is not stored is the latest message."""
     if query.parent == "":
         return ROOT
@@ -107,7 +120,7 @@ async def _after(session: "SessionManager", head: SessionHead, query: Query, par
     return answer or parent.place
 
 
-async def _answer_place(session: "SessionManager", head: SessionHead, question: SessionMessage) -> Place | None:
+async def _answer_place(session: History, head: SessionHead, question: SessionMessage) -> Place | None:
     """Return the place of a message's answer: on the active path, else the newest."""
     answers = (await session.children(question.node)).get(question.node, ())
     places = [answer.place for answer in answers]
@@ -115,7 +128,7 @@ async def _answer_place(session: "SessionManager", head: SessionHead, question: 
     return next(reversed(on_path or places), None)
 
 
-async def _going_on(session: "SessionManager", state: SessionState, at: Place) -> SessionState:
+async def _going_on(session: History, state: SessionState, at: Place) -> SessionState:
     """Return the state for a new message after this place."""
     if at == state.after:
         return state
@@ -124,7 +137,7 @@ async def _going_on(session: "SessionManager", state: SessionState, at: Place) -
     return replace(window, is_end=end.node == at.node, earlier=state.earlier, waiting=state.waiting)
 
 
-async def _again(session: "SessionManager", state: SessionState, earlier: SessionMessage) -> SessionState:
+async def _again(session: History, state: SessionState, earlier: SessionMessage) -> SessionState:
     """Return the state for a message that was sent before, or that joined an answer, to answer it again."""
     if earlier.role == "assistant":
         question = await session.node(earlier.parent)
@@ -144,7 +157,7 @@ def _target(query: Query, found: Sequence[SessionMessage]) -> SessionMessage | N
     return None
 
 
-async def _regenerated(session: "SessionManager", state: SessionState, target: SessionMessage | None) -> SessionState:
+async def _regenerated(session: History, state: SessionState, target: SessionMessage | None) -> SessionState:
     if target is None:
         return await _answering(session, state, state.question, state.answer)
     state = replace(state, earlier=target)
@@ -156,7 +169,7 @@ async def _regenerated(session: "SessionManager", state: SessionState, target: S
 
 
 async def _answering(
-    session: "SessionManager",
+    session: History,
     state: SessionState,
     question: SessionMessage | None,
     answer: SessionMessage | None,

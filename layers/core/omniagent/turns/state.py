@@ -240,7 +240,7 @@ def _stored(session: SessionHead, after: SessionHead, answer: SessionMessage) ->
     turn = _turn(session)
     missing = [message for message in turn.joined if message.id not in answer.steering_ids]
     parts = [*answer.parts, *(SteeringPart(message_id=message.id, text=message.text) for message in missing)]
-    answer = replace(answer, parts=parts)
+    answer = replace(answer, parts=parts, parent=turn.question, branch=turn.branch, lineage=turn.lineage)
     if turn.message is not None or turn.is_continued or turn.joined or has_content(parts):
         after = replace(after, leaf=turn.place)
     if turn.is_continued:
