@@ -356,6 +356,20 @@ def test_of_several_calls_with_one_id_the_last_is_answered() -> None:
     assert [answer.call_id for answer in read_chat_request(body).replies] == ["c2"]
 
 
+@pytest.mark.parametrize(
+    ("body", "parent"),
+    [
+        ({"messages": [message("Answer", "a1", "assistant"), message("New")], "parentId": "other"}, "a1"),
+        ({"messages": [message("New")], "parentId": "a1"}, "a1"),
+        ({"messages": [message("New")], "parentId": None}, ""),
+        ({"messages": [message("New")]}, None),
+        ({"message": message("New"), "parentId": "a1"}, "a1"),
+    ],
+)
+def test_a_message_follows_the_one_before_it_or_its_named_parent(body: Json, parent: str | None) -> None:
+    assert read_chat_request(body).query.parent == parent
+
+
 async def test_the_framework_s_own_refusals_are_problems(client: httpx.AsyncClient) -> None:
     assert (await client.get("/nowhere")).json()["code"] == "not_found"
     for method, path, allowed in (("GET", "/chat", "POST"), ("HEAD", "/chat/s1/stream", "GET")):

@@ -44,6 +44,8 @@ ROUTES = (
     Route("sessions", "PATCH", "/sessions/{session_id}", 200, {"name": "Mine"}),
     Route("sessions", "DELETE", "/sessions/{session_id}", 204),
     Route("sessions", "GET", "/sessions/{session_id}/messages", 200),
+    Route("sessions", "GET", "/sessions/{session_id}/tree", 200),
+    Route("sessions", "PUT", "/sessions/{session_id}/branch", 404, {"nodeId": "unknown"}),
     Route("sessions", "DELETE", "/sessions/{session_id}/messages/{message_id}", 204),
     Route("sessions", "PUT", "/sessions/{session_id}/messages/{message_id}/feedback", 200, {"rating": "up"}, also=422),
     Route("sessions", "DELETE", "/sessions/{session_id}/messages/{message_id}/feedback", 204, also=422),
