@@ -156,7 +156,6 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "settings",
         "tls",
         "tracing",
-        "turns",
         "validation",
     },
     "server": {"ai.operator", "app", "http", "lazy"},

@@ -7,6 +7,9 @@ from typing import Any
 
 from playwright.async_api import Locator, Page, Route, expect
 
+from local.model import OfflineModel
+from local.model.conversation import Message, from_responses
+
 HTML = '<!doctype html><title>useChat</title><div id="root"></div><script type="module" src="/hook.js"></script>'
 Json = dict[str, Any]
 TREE = {"nodeId", "parentId", "siblings"}
@@ -45,6 +48,23 @@ class HookPage:
     async def regenerate(self) -> None:
         await self.page.evaluate("() => void window.chat.regenerate()")
 
+    async def ask(self, text: str, *, edited: str | None = None) -> None:
+        """Send a message, or the message with this id in other words, and wait for the end of its answer."""
+        await self._is_open()
+        await self.page.evaluate("message => window.chat.sendMessage(message)", {"text": text, "messageId": edited})
+
+    async def ask_again(self, answer: str | None = None) -> None:
+        """Regenerate the answer with this id, or the last one, and wait for its end."""
+        await self._is_open()
+        await self.page.evaluate("options => window.chat.regenerate(options)", {"messageId": answer} if answer else {})
+
+    async def switch(self, node_id: str) -> None:
+        """Make the branch of a message the active one, and open the page again."""
+        url = f"{self._url}/sessions/{self.session_id}/branch"
+        response = await self.page.request.put(url, data={"nodeId": node_id})
+        assert response.ok, await response.text()
+        await self.reload(until_quiet=True)
+
     async def stop(self) -> None:
         """Press Stop: the page tells the server, and names the message that it shows as being answered."""
         await self.page.evaluate(
@@ -65,8 +85,16 @@ class HookPage:
         return _without_places(json.loads(await main.get_attribute("data-messages") or "[]"))
 
     async def stored(self) -> list[Json]:
+        return _without_places(await self._read())
+
+    async def places(self) -> list[Json]:
+        """The metadata of the stored messages, which says where they stand in the tree."""
+        return [message["metadata"] for message in await self._read()]
+
+    async def _read(self) -> list[Json]:
         response = await self.page.request.get(f"{self._url}/sessions/{self.session_id}/messages")
-        return _without_places((await response.json())["messages"])
+        messages: list[Json] = (await response.json())["messages"]
+        return messages
 
     async def _is_open(self) -> None:
         await expect(self.page.get_by_role("main")).to_have_attribute("data-status", "ready")
@@ -90,6 +118,12 @@ def _without_places(messages: list[Json]) -> list[Json]:
         metadata = {name: value for name, value in message.pop("metadata", {}).items() if name not in TREE}
         message.update({"metadata": metadata} if metadata else {})
     return messages
+
+
+def prompt(model: OfflineModel) -> list[str]:
+    """The texts of the conversation that the model was sent last."""
+    items = from_responses(model.requests[-1].body).items
+    return [item.text for item in items if isinstance(item, Message)]
 
 
 def texts(messages: list[Json]) -> list[str]:

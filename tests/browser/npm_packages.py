@@ -14,6 +14,14 @@ FOLDER = Path(__file__).parent / "hook"
 INSTALL_SECONDS = 600
 
 
+def sdk_aliases(version: int) -> list[str]:
+    """Options of `bundle` for a page with this version of the AI SDK: 5, 6 or 7."""
+    if version == 6:
+        return []
+    names = {"ai": f"ai-v{version}", "@ai-sdk/react": f"react-v{version}"}
+    return [f"--alias:{name}={installed(alias).name}" for name, alias in names.items()]
+
+
 def installed(package: str) -> Path:
     """Return the folder of a package. All are installed when it is missing."""
     if not shutil.which("npm"):

@@ -9,9 +9,10 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Route, expect
 
 from local.background import BackgroundStack
+from local.model import OfflineModel
 from tests.browser.conftest import PATIENCE_MS
-from tests.browser.hook_page import HookPage, Json, texts
-from tests.browser.npm_packages import FOLDER, REACT, bundle
+from tests.browser.hook_page import HookPage, Json, prompt, texts
+from tests.browser.npm_packages import FOLDER, REACT, bundle, sdk_aliases
 from tests.browser.witness import Witness
 
 HALF = "[stall] [echo:one two three four]"
@@ -19,15 +20,19 @@ OpenHook = Callable[[], Awaitable[HookPage]]
 
 
 @pytest.fixture(scope="session")
-def hook_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hook_script(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page with AI SDK 6. `@each_sdk` runs a test with every version."""
     script = tmp_path_factory.mktemp("hook") / "hook.js"
-    bundle(FOLDER / "page.jsx", script, *REACT)
+    bundle(FOLDER / "page.jsx", script, *REACT, *sdk_aliases(getattr(request, "param", 6)))
     return script
+
+
+each_sdk = pytest.mark.parametrize("hook_script", [5, 6, 7], indirect=True)
 
 
 @pytest.fixture
 async def open_hook(
-    browser: Browser, stack: BackgroundStack, hook_script: Path, witness: Witness
+    browser: Browser, prompted_stack: BackgroundStack, hook_script: Path, witness: Witness
 ) -> AsyncIterator[OpenHook]:
     """Open pages on one chat of one user, each with a profile of its own."""
     user, session_id = f"hook-{uuid.uuid4().hex}", uuid.uuid4().hex
@@ -37,7 +42,7 @@ async def open_hook(
         context = await browser.new_context(extra_http_headers={"x-user-id": user})
         contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
-        page = HookPage(await context.new_page(), stack.url, session_id, hook_script)
+        page = HookPage(await context.new_page(), prompted_stack.url, session_id, hook_script)
         witness.watch(page.page)
         await page.open()
         return page
@@ -128,3 +133,56 @@ async def test_a_regeneration_that_fails_is_shown_as_it_is_stored(open_hook: Ope
     await expect(hook.alert).to_be_visible()
     [_, answer] = await check(hook)  # a version of its own, beside the good one
     assert answer["metadata"]["status"] == "failed"
+
+
+async def agree(hook: HookPage, model: OfflineModel) -> list[str]:
+    """Check that the page, a reload and the model's last prompt have the same texts. Returns them."""
+    *before, answer = texts(await check(hook))
+    assert before == prompt(model)
+    return [*before, answer]
+
+
+@each_sdk
+async def test_edits_regenerations_and_switches_reach_the_model_as_shown(
+    open_hook: OpenHook, model: OfflineModel
+) -> None:
+    hook = await open_hook()
+    for text in ("[echo:One.]", "[echo:Two.]", "[echo:Three.]"):
+        await hook.ask(text)
+    shown = await hook.shown()
+    await hook.ask("[echo:Other.]", edited=shown[2]["id"])
+    assert await agree(hook, model) == ["[echo:One.]", "One.", "[echo:Other.]", "Other."]
+
+    await hook.ask_again(shown[1]["id"])  # an older one
+    assert await agree(hook, model) == ["[echo:One.]", "One."]
+    await hook.ask("[echo:Four.]")
+    [*_, four] = await hook.shown()
+    await hook.ask_again()
+    assert await agree(hook, model) == ["[echo:One.]", "One.", "[echo:Four.]", "Four."]
+    assert (await hook.shown())[-1]["id"] != four["id"]
+
+    # Back to the first answer, whose newest branch is the edited question, and then to the question before the edit.
+    await hook.switch((await hook.places())[1]["siblings"]["previous"])
+    assert texts(await check(hook)) == ["[echo:One.]", "One.", "[echo:Other.]", "Other."]
+    await hook.switch((await hook.places())[2]["siblings"]["previous"])
+    assert await check(hook) == shown
+    await hook.ask("[echo:Five.]")
+    assert await agree(hook, model) == [*texts(shown), "[echo:Five.]", "Five."]
+
+
+@each_sdk
+async def test_two_tabs_continue_two_branches(open_hook: OpenHook, model: OfflineModel) -> None:
+    one = await open_hook()
+    await one.ask("[echo:One.]")
+    await one.ask("[echo:Two.]")
+    shown = await one.shown()
+    other = await open_hook()
+    await other.ask("[echo:Other.]", edited=shown[2]["id"])
+    await one.ask("[echo:Three.]")
+    assert texts(await one.shown()) == [*texts(shown), "[echo:Three.]", "Three."]
+    assert prompt(model) == texts(await one.shown())[:-1]
+    [*_, three] = await one.places()
+    await other.ask("[echo:Four.]")
+    assert await agree(other, model) == ["[echo:One.]", "One.", "[echo:Other.]", "Other.", "[echo:Four.]", "Four."]
+    await one.switch(three["nodeId"])
+    assert texts(await check(one)) == [*texts(shown), "[echo:Three.]", "Three."]

@@ -32,6 +32,7 @@ from tests.fixtures.functions import functions_with
 from tests.fixtures.proxy import Proxy, proxy_to
 from tests.fixtures.wire_formats import HttpWire, MongoWire
 from tests.fixtures.zygote import forks
+from tests.turns.registries import until
 
 TICK_SECONDS = 0.1
 LEASE_SECONDS = 2.5
@@ -153,8 +154,11 @@ class House:
 
     async def at_rest(self, client: Client) -> None:
         """Wait until no process has a request of the client's."""
-        while any(client.session.encode() in process.event for process in self.emulator.running("chat")):
-            await asyncio.sleep(0.02)
+
+        async def is_at_rest() -> bool:
+            return not any(client.session.encode() in each.event for each in self.emulator.running("chat"))
+
+        await until(is_at_rest)
 
     def answering(self, client: Client) -> int:
         """The one process that has a request of the client's and has not answered it."""

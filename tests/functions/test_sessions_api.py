@@ -12,6 +12,7 @@ from pymongo.database import Database
 
 from local.aws import Aws
 from local.model import OfflineModel
+from omniagent import Query
 from omniagent.app.application import Application
 from omniagent.app.on_lambda import AwsPlatform
 from omniagent.http.sessions_app import sessions_app
@@ -200,7 +201,7 @@ async def test_a_page_of_huge_turns_stays_below_what_lambda_can_return(
     client: httpx.AsyncClient, talk: Conversation
 ) -> None:
     session = talk.session
-    for number in (1, 2, 3):
+    for number in (1, 2, 3, 4):
         await end_turn(session, await begin_turn(session, "x" * 1_500_000, message_id=f"m{number}"))
     path, before, seen = f"/sessions/{talk.session_id}/messages", "9", []
     while before:
@@ -208,7 +209,46 @@ async def test_a_page_of_huge_turns_stays_below_what_lambda_can_return(
         assert len(response.content) < 5_000_000
         before = response.json()["before"]
         seen += [message["id"] for message in response.json()["messages"]]
-    assert (len(seen), {"m1", "m2", "m3"} <= set(seen)) == (6, True)
+    assert (len(seen), {"m1", "m2", "m3", "m4"} <= set(seen)) == (8, True)
+    assert len(await nodes_of(client, talk.session_id)) == 8
+
+
+async def nodes_of(client: httpx.AsyncClient, session_id: str, **query: Any) -> list[Json]:
+    """Read a tree page by page."""
+    nodes: list[Json] = []
+    while True:
+        response = await client.get(f"/sessions/{session_id}/tree", params=query)
+        assert len(response.content) < 5_000_000
+        nodes += response.json()["messages"]
+        query["after"] = response.json()["after"]
+        if query["after"] is None:
+            return nodes
+
+
+async def test_the_tree_has_every_branch_and_a_switch_shows_another(
+    client: httpx.AsyncClient, talk: Conversation
+) -> None:
+    async def shown(**query: str) -> list[Json]:
+        page = await client.get(f"{path}/messages", params=query)
+        return [message["metadata"] for message in page.json()["messages"]]
+
+    path = f"/sessions/{talk.session_id}"
+    for query in (Query("[echo:One.]", "m1"), Query("[echo:Two.]", "m2"), Query("[echo:Other.]", "m2")):
+        await talk.ask(query)
+    edited = await shown()
+    nodes = await nodes_of(client, talk.session_id, limit=4)
+    ids = [None, *(node["message"]["id"] for node in nodes)]
+    assert len(set(ids)) == 7
+    assert all(node["parentId"] in ids[: ids.index(node["message"]["id"])] for node in nodes)
+    assert (await client.get(f"{path}/tree")).json()["headId"] == edited[-1]["nodeId"]
+    siblings = edited[2]["siblings"]
+    assert siblings == {"index": 2, "count": 2, "previous": siblings["previous"]}
+    first = await shown(branch=siblings["previous"])
+    assert first[2]["siblings"] == {"index": 1, "count": 2, "next": edited[2]["nodeId"]}
+    assert await shown() == edited, "reading a branch does not switch to it"
+    switched = await client.put(f"{path}/branch", json={"nodeId": siblings["previous"]})
+    assert (switched.status_code, switched.json()["id"]) == (200, talk.session_id)
+    assert (await shown())[:3] == first[:3]
 
 
 async def test_reading_leaves_a_dead_turn_to_who_finishes_it(client: httpx.AsyncClient, talk: Conversation) -> None:

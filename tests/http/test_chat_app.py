@@ -272,7 +272,7 @@ async def test_a_steering_message_is_sent_as_the_client_knows_it(
 @pytest.mark.parametrize(
     ("body", "query"),
     [
-        ({"messages": [message("Old", "m0"), message("New")]}, Query("New", "m1")),
+        ({"messages": [message("Old", "m0"), message("New")]}, Query("New", "m1", parent="m0")),
         ({"message": message("New")}, Query("New", "m1")),
         ({"query": "New", "message_id": "m1"}, Query("New", "m1")),
         ({"query": "New", "agent": "sales"}, Query("New", agent="sales")),
@@ -354,6 +354,20 @@ def test_of_several_calls_with_one_id_the_last_is_answered() -> None:
     given = {"type": "tool-refund", "toolCallId": "c2", "state": "approval-responded", "approval": approval}
     body = {"id": "s1", "messages": [{"id": "m1", "role": "assistant", "parts": [earlier, asked, given]}]}
     assert [answer.call_id for answer in read_chat_request(body).replies] == ["c2"]
+
+
+@pytest.mark.parametrize(
+    ("body", "parent"),
+    [
+        ({"messages": [message("Answer", "a1", "assistant"), message("New")], "parentId": "other"}, "a1"),
+        ({"messages": [message("New")], "parentId": "a1"}, "a1"),
+        ({"messages": [message("New")], "parentId": None}, ""),
+        ({"messages": [message("New")]}, None),
+        ({"message": message("New"), "parentId": "a1"}, "a1"),
+    ],
+)
+def test_a_message_follows_the_one_before_it_or_its_named_parent(body: Json, parent: str | None) -> None:
+    assert read_chat_request(body).query.parent == parent
 
 
 async def test_the_framework_s_own_refusals_are_problems(client: httpx.AsyncClient) -> None:

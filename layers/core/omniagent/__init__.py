@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from omniagent.tracing.logs import setup_logging as setup_logging
     from omniagent.turns.hooks import TurnHooks as TurnHooks
     from omniagent.session.query import Query as Query
+    from omniagent.session.tree import Place as Place
     from omniagent.turns.registry import TurnRegistry as TurnRegistry
 else:  # a type checker would take any name for one of `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(
@@ -118,6 +119,7 @@ else:  # a type checker would take any name for one of `__getattr__`
             "turns.registry": "TurnRegistry",
             "turns.hooks": "TurnHooks",
             "session.query": "Query",
+            "session.tree": "Place",
         },
         modules=("errors",),
     )

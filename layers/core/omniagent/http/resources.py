@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from omniagent.http.shown_messages import ShownMessageJson
 from omniagent.http.verdicts import decided
 from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind
-from omniagent.persistence.catalog import Page, PathMessage
+from omniagent.persistence.catalog import Page, PathMessage, tree_cursor
 from omniagent.persistence.documents import Message, Session, Summary, api_values
 from omniagent.persistence.store import session_message
 from omniagent.protocol.ui_messages import DEFAULT_SDK, ui_message
@@ -176,11 +176,16 @@ class MessageTree(_Resource):
 
     @classmethod
     def of(cls, session: Session, page: Page[Message], *, sdk: int = DEFAULT_SDK) -> "MessageTree":
-        nodes = [
-            TreeNode(parent_id=each.parent or None, message=_ui_message(_alone(each), sdk) | {"id": each.id})
-            for each in page.items
-        ]
-        return cls(head_id=(session.leaf or {}).get("node") or None, messages=nodes, after=page.before)
+        nodes: list[TreeNode] = []
+        room, after = MAX_PAGE_CHARACTERS, page.before
+        for each in page.items:
+            message = _ui_message(_alone(each), sdk) | {"id": each.id}
+            room -= len(json.dumps(message))
+            if room < 0 and nodes:
+                after = tree_cursor(page.items[len(nodes) - 1])
+                break
+            nodes.append(TreeNode(parent_id=each.parent or None, message=message))
+        return cls(head_id=(session.leaf or {}).get("node") or None, messages=nodes, after=after)
 
 
 class NewBranch(BaseModel):

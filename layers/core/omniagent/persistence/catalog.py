@@ -170,14 +170,14 @@ class Catalog(Erasure):
         """Return all messages of a session, each after its parent. `before` of the page is the cursor of the next."""
         query: dict[str, Any] = {"session_id": session.id}
         if after is not None:
-            branch, place = _tree_cursor(after)
+            branch, place = _read_tree_cursor(after)
             query = any_of([query | {"branch": branch, "place": {"$gt": place}}, query | {"branch": {"$gt": branch}}])
         order = [("branch", ASCENDING), ("place", ASCENDING)]
         with translated():
             found = await self._store.messages.find(query).sort(order).limit(limit + 1).to_list()
         messages = from_bsons(self.models.message, found)
         last = messages[limit - 1] if len(messages) > limit else None
-        return Page(messages[:limit], f"{last.branch}.{last.place}" if last is not None else None)
+        return Page(messages[:limit], tree_cursor(last) if last is not None else None)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find_request", attributes=_MESSAGES)
     async def find_request(self, request_id: str) -> tuple[str, str]:
@@ -342,7 +342,12 @@ class Catalog(Erasure):
         return from_bson(self.models.session, found) if found else None
 
 
-def _tree_cursor(text: str) -> tuple[int, int]:
+def tree_cursor(message: Message) -> str:
+    """Return the cursor of the page of a tree that follows a message."""
+    return f"{message.branch}.{message.place}"
+
+
+def _read_tree_cursor(text: str) -> tuple[int, int]:
     try:
         branch, place = map(int, text.split("."))
     except ValueError as exc:

@@ -92,7 +92,7 @@ _FAMILIES: Final = tuple(
         (r"gpt-6-astra|gpt-6\.1-sol", _ONLY_REASONING),
         (r"gpt-6-luna", replace(_GPT_6, default_effort="none", max_output=128_000, context_window=1_000_000)),
         (r"gpt-[6-9]", _GPT_6),
-        (r"gpt-5\.[6-9]", ModelRules(reasons=True, max_output=128_000, late_system=True, cache_marks=True)),
+        (r"gpt-[5]\.[6-9]", ModelRules(reasons=True, max_output=128_000, late_system=True, cache_marks=True)),
         (r"gpt-[5-9]\.", ModelRules(reasons=True, max_output=128_000, late_system=True)),
         (r"o\d|gpt-[5-9]|codex", ModelRules(reasons=True, sampling="no", late_system=True)),
         (
