@@ -197,10 +197,16 @@ def races_table() -> str:
     if not RACES.exists():
         return not_run("races")
     races: dict[str, Any] = json.loads(RACES.read_text())
-    rows = {
-        name: f"{sum(races[name].values()):,}: {_listed(races[name])}" for name in ("messages", "answers", "events")
-    }
-    return _rows({"races": f"{races['races']:,}", **rows, "**found**": f"**{_listed(races['found'])}**"})
+    rows = {"races": f"{races['races']:,}"} | _raced_rows(races, "messages", "answers", "events")
+    if trees := races.get("trees"):
+        rows["races of branches"] = f"{trees['races']:,}"
+        rows |= {f"{name} ": row for name, row in _raced_rows(trees, "requests", "answers", "events").items()}
+    return _rows(rows)
+
+
+def _raced_rows(races: dict[str, Any], *names: str) -> dict[str, str]:
+    rows = {name: f"{sum(races[name].values()):,}: {_listed(races[name])}" for name in names}
+    return rows | {"**found**": f"**{_listed(races['found'])}**"}
 
 
 def _listed(numbers: dict[str, int]) -> str:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from omniagent import AnswerStream, Query, RunContext, Settings, ToolReply, ToolRequest, tool
-from omniagent.ai.approvals import requests_of
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import OmniAgentError
 from omniagent.messages import Status, steering_of
@@ -71,7 +70,7 @@ class Race:
         self.answered: Counter[str] = Counter()
         """How often the model was asked each message for the first time in a turn."""
         self.paid: Counter[str] = Counter()
-        """How often each call of the tool that has to be approved has run."""
+        """How often each call of a tool has run."""
 
     async def run(self) -> None:
         await self._send("reject")
@@ -105,8 +104,7 @@ class Race:
 
     async def _asked(self) -> Sequence[ToolRequest]:
         """What the session waits for."""
-        answer = await self.sessions.session().node((await self.sessions.head()).leaf.node)
-        return [] if answer is None else requests_of(answer)
+        return await self.sessions.runner(self.model).requests()
 
     async def _answer(self, requests: Sequence[ToolRequest]) -> None:
         """Approve or deny what is asked, twice at once."""
@@ -229,8 +227,9 @@ class Race:
         dice = self.dice
 
         @tool
-        async def work() -> str:
+        async def work(context: RunContext) -> str:
             """Work."""
+            self.paid[f"{context.turn_id} {context.call_id}"] += 1
             await asyncio.sleep(dice.choice((0, 0.002, 0.004)))
             return "worked"
 
@@ -263,12 +262,12 @@ def _said(message: SessionMessage) -> list[str]:
     return [part.message_id for part in steering_of(message.parts)]
 
 
-def race(seeds: range) -> Counter[str]:
+def race(seeds: range, kind: type[Race] = Race) -> Counter[str]:
     """Run races and return what has happened in them, and what was wrong: the `FAULTS`."""
     counts: Counter[str] = Counter()
     for seed in seeds:
         with asyncio.Runner() as loop:
-            loop.run(_one(Race(seed, counts)))
+            loop.run(_one(kind(seed, counts)))
         counts["races"] += 1
     return counts
 
@@ -298,7 +297,8 @@ def main() -> None:
     if any(numbers["found"].values()):
         sys.exit(1)
     if options.races >= NUMBER:
-        RACES.write_text(json.dumps(numbers, indent=2) + "\n")
+        earlier = json.loads(RACES.read_text()) if RACES.exists() else {}
+        RACES.write_text(json.dumps(earlier | numbers, indent=2) + "\n")  # tree_races adds its own
 
 
 if __name__ == "__main__":

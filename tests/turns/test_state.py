@@ -109,7 +109,7 @@ def test_a_message_has_one_home_at_a_time() -> None:
     end = transition(joined, End("run", ANSWER), NOW)
     assert ([message.id for message in end.inserted], end.after.queue) == ([QUESTION.id, ANSWER.id], (QUEUED,))
     assert (end.inserted[1].steering_ids, end.after.turn) == ([STEERING.id], None)
-    begun = transition(end.after, Begin(replace(TURN, id="a2", number=2, message_id="q")), NOW)
+    begun = transition(end.after, Begin(replace(TURN, id="a2", number=2, message_id="q", question="q")), NOW)
     assert (begun.after.queue, begun.after.latest_turn_number) == ((), 2)
     back = transition(begun.after, Withdraw("run", QUEUED), NOW).after
     assert (back.queue, back.latest_turn_number, back.turn) == ((QUEUED,), 1, None)
@@ -252,6 +252,7 @@ JOINED = replace(ANSWER, parts=[SteeringPart(message_id="s", text="Shorter")])
         (loaded(REGENERATED, QUESTION), REGENERATE, {"dead": True}, "GoOn"),
         (loaded(REGENERATED, QUESTION), replace(REGENERATE, replaces="a1"), {}, "Follow"),
         (loaded(REGENERATED, QUESTION), replace(REGENERATE, replaces="a0"), {}, TurnInProgress),
+        (loaded(REGENERATED, QUESTION), Query(regenerate=True, replaces=QUESTION.node), {}, "Follow"),
         (
             loaded(IDLE, QUESTION, answer=replace(ANSWER, metadata={"replaces": "a0"})),
             replace(REGENERATE, replaces="a0"),

@@ -267,7 +267,8 @@ class Runner(Generic[Output_co]):
         head = await self._session.head()
         if head is None:
             return []
-        end = head.tip if branch is None else (await self._named(head, branch)).place
+        is_open = head.running is not None and branch == head.tip.node
+        end = head.tip if branch is None or is_open else (await self._named(head, branch)).place
         at = end if before is None else end.up_to(before - 1)
         path = await self._session.path(at, first=max(1, at.turn_number - turns + 1)) if at.order > 1 else []
         messages = with_open(head, path, at)
@@ -282,9 +283,9 @@ class Runner(Generic[Output_co]):
         """
         setup = self._session_setup()
         while (head := await self._session.head()) is not None:
-            leaf = await self._session.end_of((await self._named(head, node)).place)
             if head.running is not None or head.queue:
                 raise TurnInProgress
+            leaf = await self._session.end_of((await self._named(head, node)).place)
             if await setup.apply(head, Switch(leaf)) is not None:
                 return
         raise NotFound

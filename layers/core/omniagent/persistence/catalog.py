@@ -135,7 +135,7 @@ class Catalog(Erasure):
         """
         head, tree = head_of(self.models, vars(session)), TreeReads(self._store, session.id)
         end = head.tip
-        if branch is not None:
+        if branch is not None and (head.running is None or branch != end.node):
             found = await tree.find(branch, at=head.tip)
             if not found:
                 raise NotFound

@@ -15,7 +15,7 @@ from omniagent.session.query import UserPart
 from omniagent.session.tree import ROOT, Place
 
 _TURN = [field.name for field in fields(LiveTurn) if field.name not in ("message", "joined", "lineage")]
-_QUEUED = [field.name for field in fields(QueuedMessage) if field.name not in ("parts", "metadata")]
+_QUEUED = [field.name for field in fields(QueuedMessage) if field.name not in ("parts", "metadata", "after")]
 
 
 def head_of(models: DocumentModels, found: Mapping[str, Any]) -> SessionHead:
@@ -63,6 +63,7 @@ def _queue_of(stored: Any) -> tuple[QueuedMessage, ...]:
             **{name: each[name] for name in _QUEUED},
             parts=tuple(_part_of(part) for part in each["parts"]),
             metadata=json.loads(each["metadata"]),
+            after=_place_of(each["after"]) if each["after"] else None,
         )
         for each in stored
     )
@@ -108,6 +109,7 @@ def _queue(messages: tuple[QueuedMessage, ...]) -> list[dict[str, Any]]:
             **{name: getattr(message, name) for name in _QUEUED},
             "parts": [encode_part(part) for part in message.parts],
             "metadata": encode_dict(OpaqueDict(message.metadata)),
+            "after": _place(message.after) if message.after is not None else None,
         }
         for message in messages
     ]

@@ -125,12 +125,31 @@ class QueuedMessage:
     """See `Query.parent`."""
     parts: Sequence[UserPart] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    after: Place | None = None
+    """The place that it follows: it edits a message, or names its parent. None: the latest."""
+    node: str = field(default="", compare=False)
+    """Its node in the history: its request finds it there, whatever the active path is then. By default its id."""
+
+    def __post_init__(self) -> None:
+        if not self.node:
+            object.__setattr__(self, "node", self.id)
 
     @classmethod
-    def of(cls, query: Query) -> "QueuedMessage":
+    def of(cls, query: Query, after: Place | None = None) -> "QueuedMessage":
         return cls(
-            query.message_id, query.text, query.busy or "queue", False, query.parent, query.parts, query.metadata
+            query.message_id,
+            query.text,
+            query.busy or "queue",
+            parent=query.parent,
+            parts=query.parts,
+            metadata=query.metadata,
+            after=after,
+            node=new_id(),
         )
+
+    def steers(self, head: "SessionHead") -> bool:
+        """Whether it joins the running turn. A message of another branch gets a turn of its own."""
+        return self.busy == "steer" and self.after in (None, head.leaf)
 
     @property
     def query(self) -> Query:
@@ -139,7 +158,7 @@ class QueuedMessage:
 
     def is_same(self, query: Query) -> bool:
         """See `SessionMessage.is_same`."""
-        return self.text == query.text or (query.regenerate and not query.text.strip())
+        return list(self.query.content) == list(query.content) or (query.regenerate and not query.text.strip())
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,10 +95,11 @@ async def _earlier(
     """Return the stored message that a new one repeats or edits: after its parent, if it names one."""
     name = query.message_id
     named = [each for each in found if name and (each.id == name or each.holds(name))]
-    if parent is not None and parent.role == "assistant":
-        named = [each for each in named if each.role == "assistant" or each.parent == parent.node]
-        if not named and parent.node != head.leaf.node:
-            children = (await session.children(parent.node)).get(parent.node, ())
+    after = parent.node if parent is not None and parent.role == "assistant" else "" if query.parent == "" else None
+    if after is not None:
+        named = [each for each in named if each.role == "assistant" or each.parent == after]
+        if not named and after != head.leaf.node:
+            children = (await session.children(after)).get(after, ())
             nodes = [child.node for child in children if child.id == name]
             named = list(await session.find(*nodes[-1:])) if nodes else []
     on_path = [each for each in named if head.tip.leads_from(each.place)]

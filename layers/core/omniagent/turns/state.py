@@ -76,6 +76,7 @@ ANSWERED_BADLY: Final = (
     "The answer to this message is incomplete. Send the message without `background` to answer it again."
 )
 EDITED_EARLY: Final = "This message is being answered. Stop it before you edit it, or send it with `busy: interrupt`."
+JOINED: Final = "This message has joined an answer and cannot be edited. Send a new one."
 QUEUE_SECONDS: Final = 2.0
 """How long the request of a queued message may take to begin its turn. After that, the sweep does."""
 
@@ -194,7 +195,7 @@ def _applied(session: SessionHead, event: Event, now: datetime) -> Change:  # no
     queue = session.queue
     match event:
         case Begin(turn, closes):
-            queue = tuple(message for message in queue if message.id != turn.message_id)
+            queue = tuple(message for message in queue if message.node != turn.question)
             branches = max(session.branches, turn.branch)
             after = replace(session, turn=replace(turn, since=now), branches=branches, queue=queue, changed_at=now)
             return Change(session, after, changed=(closes,) if closes is not None else ())
@@ -254,7 +255,9 @@ def _drained(session: SessionHead) -> tuple[SessionHead, list[SessionMessage]]:
     stored: list[SessionMessage] = []
     while session.turn is None and session.queue and session.queue[0].is_stopped:
         message, *rest = session.queue
-        question = question_of(message.query, session.leaf, Spot.after(session.leaf, fork=None))
+        after = message.after or session.leaf
+        fork = session.branches + 1 if after != session.leaf else None
+        question = question_of(message.query, after, Spot.after(after, fork=fork), message.node)
         number = question.turn_number
         metadata = {"turnNumber": number, "status": "cancelled", "finishReason": "other", "stopReason": "cancelled"}
         answer = SessionMessage(
@@ -269,11 +272,11 @@ def _drained(session: SessionHead) -> tuple[SessionHead, list[SessionMessage]]:
             lineage=question.lineage,
         )
         stored += [question, answer]
-        session = replace(session, leaf=answer.place, queue=tuple(rest))
+        session = replace(session, leaf=answer.place, branches=fork or session.branches, queue=tuple(rest))
     return session, stored
 
 
-def question_of(query: Query, after: Place, spot: Spot) -> SessionMessage:
+def question_of(query: Query, after: Place, spot: Spot, node: str | None = None) -> SessionMessage:
     """Return a user's message as it is stored after another one."""
     return SessionMessage(
         query.message_id,
@@ -281,7 +284,7 @@ def question_of(query: Query, after: Place, spot: Spot) -> SessionMessage:
         after.turn_number + 1,
         list(query.content),
         metadata=query.metadata,
-        node=new_id(),
+        node=node or new_id(),
         parent=after.node,
         branch=spot.branch,
         lineage=spot.lineage,
@@ -356,6 +359,7 @@ class Replay:
 class GetInLine:
     """Get in line. Steering and interrupting messages also send the running turn a signal."""
 
+    message: QueuedMessage
     closes: SessionMessage | None = None
 
 
@@ -371,7 +375,10 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class GoOn:
-    """The process of this message's turn died: take the turn over and read it."""
+    """The process of the running turn died: take the turn over and read it."""
+
+    is_own: bool = True
+    """Whether it answers what the request asks for. If not, it is finished first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +406,8 @@ def decide(  # noqa: PLR0911 - one return per decision
         return GoOn() if dead else Follow()
     if any(message.id == query.message_id and message.is_same(query) for message in session.queue):
         return WaitInLine()
+    if turn is not None and any(message.id == query.message_id for message in turn.joined):
+        return Refuse(InvalidRequest(JOINED))
     if not query.regenerate and any(message.id == query.message_id for message in session.live_messages):
         return Interrupt() if query.busy == "interrupt" and turn is not None else Refuse(TurnInProgress(EDITED_EARLY))
     if query.regenerate:
@@ -408,7 +417,7 @@ def decide(  # noqa: PLR0911 - one return per decision
     if earlier is not None and earlier.is_same(query):
         return _again(state, earlier, dead=dead, background=background)
     if earlier is not None and earlier.role == "assistant":
-        return Refuse(InvalidRequest("This message has joined an answer and cannot be edited. Send a new one."))
+        return Refuse(InvalidRequest(JOINED))
     if state.after.turn_number >= MAX_TURNS:
         return Refuse(InvalidRequest("This session has reached its last turn. Start a new one."))
     return _new(state, query, now, dead=dead, background=background, limit=limit)
@@ -424,7 +433,8 @@ def _new(state: SessionState, query: Query, now: datetime, *, dead: bool, backgr
         return Run(question_of(query, state.after, state.spot), closes=closes)
     if len(session.queue) >= limit:
         return Refuse(QueueFull())
-    return GetInLine(closes)
+    names_place = state.after != session.leaf or query.parent in ("", session.leaf.node)
+    return GetInLine(QueuedMessage.of(query, state.after if names_place else None), closes)
 
 
 def _again(state: SessionState, earlier: SessionMessage, *, dead: bool, background: bool) -> Decision:
@@ -436,7 +446,7 @@ def _again(state: SessionState, earlier: SessionMessage, *, dead: bool, backgrou
         if is_over or goes_on:
             return Replay(answer)
     if session.running is not None:
-        return GoOn() if dead else Refuse(TurnInProgress(retry_after=1.0))
+        return GoOn(is_own=False) if dead else Refuse(TurnInProgress(retry_after=1.0))
     if background:
         return Refuse(NotRegenerable(ANSWERED_BADLY))
     question = earlier if earlier.role == "user" else state.question
@@ -450,7 +460,8 @@ def _regenerate(state: SessionState, query: Query, now: datetime, *, dead: bool)
     if session.running is not None:
         if query.busy == "interrupt":
             return Interrupt()
-        return GoOn() if dead else Refuse(TurnInProgress(retry_after=1.0))
+        is_own = _is_named(session.running, query.replaces or query.message_id)
+        return GoOn(is_own) if dead else Refuse(TurnInProgress(retry_after=1.0))
     if question is None or (earlier is None and query.ids):
         return Refuse(NotFound())
     target = earlier if earlier is not None and earlier.role == "assistant" else answer
@@ -482,12 +493,18 @@ def closed(answer: SessionMessage, stop_reason: AbortReason, error: str = UNANSW
     return replace(answer, parts=close_open_calls(parts), status="cancelled", metadata=metadata)
 
 
+def _is_named(turn: LiveTurn, name: str) -> bool:
+    """Whether a regeneration means the message or the answer of the running turn, or none in particular."""
+    return name in ("", turn.id, turn.message_id, turn.question)
+
+
 def _is_answered_by(turn: LiveTurn, state: SessionState, query: Query) -> bool:
     """Whether the running turn is the one that this request asks for."""
     if query.regenerate:
         if turn.replaces is None:
             return False
-        return (query.replaces or query.message_id) in ("", turn.replaces, turn.message_id)
+        name = query.replaces or query.message_id
+        return name == turn.replaces or (name != turn.id and _is_named(turn, name))
     known = (turn.message, *turn.joined)
     if any(message.id == query.message_id and message.is_same(query) for message in known if message is not None):
         return True

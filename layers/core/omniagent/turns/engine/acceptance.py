@@ -22,13 +22,13 @@ async def accept(setup: TurnSetup, query: Query) -> None:
         match await decided(setup, state, query, background=True):
             case states.Refuse(error):
                 raise error
-            case states.GetInLine(closes):
+            case states.GetInLine(message, closes):
                 busy = [turn for _, turn in await setup.session.busy_sessions() if turn is None or turn.until is None]
                 if len(busy) >= setup.settings.max_readers_per_user:
                     raise TooManyTurns
                 await setup.meter.admit()
                 try:
-                    if not await queue(setup, state.head, query, closes):
+                    if not await queue(setup, state.head, message, closes):
                         continue
                 except states.Moved:
                     continue

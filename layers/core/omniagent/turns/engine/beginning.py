@@ -136,7 +136,7 @@ async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) ->
     if state.head.version != head.version:
         return None
     setup.meter.forget()
-    run = states.Run(states.question_of(message.query, state.after, state.spot))
+    run = states.Run(states.question_of(message.query, state.after, state.spot, message.node))
     # Its waiting time does not count as turn time.
     return await begin(setup, state, run, replace(limit, started_at=time.monotonic()), queued=message)
 

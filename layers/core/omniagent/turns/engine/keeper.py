@@ -46,7 +46,7 @@ class Keeper:
         self._unconfirmed_lines = 0
         self._signals = Signals()
         # A message that steers may have got in line while the turn waited: nobody signals it again.
-        self._joined_at = Signals(mail=-any(message.busy == "steer" for message in head.queue))
+        self._joined_at = Signals(mail=-any(message.steers(head) for message in head.queue))
         self._wake = asyncio.Event()
         self._flush_timer: asyncio.TimerHandle | None = None
         self._is_ended = False
@@ -113,7 +113,7 @@ class Keeper:
 
     async def _take_mail(self) -> None:
         while (head := await self._session.head()) is not None:
-            steering = tuple(each for each in head.queue if each.busy == "steer" and not each.is_stopped)
+            steering = tuple(each for each in head.queue if each.steers(head) and not each.is_stopped)
             if not steering:
                 return
             if (after := await self._setup.apply(head, Join(self.turn.run, steering))) is not None:

@@ -49,7 +49,7 @@ class QueuedAnswer:
     again. Behind a turn that waits for a human, that is after FOLLOW_SECONDS: the approval may take a month.
     """
 
-    def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit) -> None:
+    def __init__(self, setup: TurnSetup, query: Query, node: str, limit: TimeLimit) -> None:
         self._setup = setup
         self._session = setup.session
         self._query = query
@@ -59,6 +59,8 @@ class QueuedAnswer:
         has_deadline = limit.deadline is not None
         self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if has_deadline else math.inf
         self._seat = follow.ReaderSeat(setup)
+        self._node = node
+        self._latest_turn = ""
         self._free_since: float | None = None
         self._held_up_since: float | None = None
         self._looked_at = -math.inf
@@ -175,9 +177,10 @@ class QueuedAnswer:
         if head is None:
             raise SessionErased
         turn = head.running
-        if turn is not None and self._message_id in turn.message_ids:
+        self._latest_turn = turn.id if turn is not None else self._latest_turn
+        if turn is not None and (turn.question == self._node or self._message_id in [each.id for each in turn.joined]):
             return await followed(self._setup, turn, self._limit, is_counted=True)
-        place = next((place for place, each in enumerate(head.queue) if each.id == self._message_id), None)
+        place = next((place for place, each in enumerate(head.queue) if each.node == self._node), None)
         if place is None:
             return await self._answered()
         is_held_up = head.waiting is not None and not is_over(head, self._session.now())
@@ -210,11 +213,15 @@ class QueuedAnswer:
         return replace(self._limit, started_at=time.monotonic())
 
     async def _answered(self) -> AnswerSource:
-        """Return the stored answer of a message that has left the line."""
-        state = await self._session.load(self._query)
-        if state.earlier is None or state.answer is None:
+        """Return the stored answer of a message that has left the line. Another branch may be active already."""
+        own = (await self._session.children(self._node)).get(self._node, ())
+        answer = await self._session.node(own[-1].node if own else self._latest_turn)
+        if answer is None or not (own or answer.holds(self._message_id)):
+            state = await self._session.load(self._query)
+            answer = state.answer if state.earlier is not None else None
+        if answer is None:
             raise SessionErased
-        return ReplayedAnswer(self._session.session_id, state.answer)
+        return ReplayedAnswer(self._session.session_id, answer)
 
 
 def _public(exc: BaseException) -> str:

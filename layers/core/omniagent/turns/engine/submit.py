@@ -9,6 +9,7 @@ from omniagent.ai.result import AnswerSource
 from omniagent.errors import TurnInProgress
 from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
 from omniagent.session.query import Query
+from omniagent.settings import Busy
 from omniagent.turns import state as states
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.beginning import begin
@@ -53,17 +54,20 @@ class Submission:
             case states.Run():
                 await self._setup.meter.admit()
                 return await begin(self._setup, state, decision, self._limit)
+            case states.GoOn(is_own=False):
+                await self._finish(state.head)
             case states.Follow() | states.GoOn():
                 is_dead = isinstance(decision, states.GoOn)
                 return await joined(self._setup, state.head, self._limit, is_dead=is_dead)
             case states.Interrupt() if state.head.turn is not None:
                 await self._interrupt(state.head.turn)
-            case states.GetInLine(closes):
-                return await self._queued(state.head, closes)
+            case states.GetInLine(message, closes):
+                return await self._queued(state.head, message, closes)
             case states.WaitInLine():
-                if state.head.queue[0].id == self._query.message_id:  # its request may have died before the signal
-                    await signal(self._setup, state.head, self._query)
-                return (await self._seated()).start()
+                message = next(each for each in state.head.queue if each.id == self._query.message_id)
+                if state.head.queue[0] is message:  # its request may have died before the signal
+                    await signal(self._setup, state.head, self._query.busy)
+                return (await self._seated(message)).start()
         return None
 
     async def _interrupt(self, turn: LiveTurn) -> None:
@@ -74,21 +78,31 @@ class Submission:
         await stop_session(self._setup, turn.id)
         await asyncio.sleep(self._setup.settings.tick_seconds)
 
-    async def _queued(self, head: SessionHead, closes: SessionMessage | None) -> AnswerSource | None:
+    async def _finish(self, head: SessionHead) -> None:
+        """Finish the turn of another message, whose process died: only one turn runs at a time."""
+        if self._limit.time_left() <= 0:
+            raise TurnInProgress(retry_after=1.0)
+        answer = await joined(self._setup, head, self._limit, is_dead=True)
+        if answer is not None:
+            await answer.ended()
+
+    async def _queued(
+        self, head: SessionHead, message: QueuedMessage, closes: SessionMessage | None
+    ) -> AnswerSource | None:
         """Get in line and wait there. A request too many is refused before its message is stored."""
         await self._setup.meter.admit()
-        answer, is_queued = await self._seated(), False
+        answer, is_queued = await self._seated(message), False
         try:
-            is_queued = await queue(self._setup, head, self._query, closes)
+            is_queued = await queue(self._setup, head, message, closes)
         finally:
             if not is_queued:
                 await answer.leave()
         return answer.start() if is_queued else None
 
-    async def _seated(self) -> "QueuedAnswer":
+    async def _seated(self, message: QueuedMessage) -> "QueuedAnswer":
         from omniagent.turns.engine.queued import QueuedAnswer  # needed only for a message in line
 
-        return await QueuedAnswer(self._setup, self._query, self._limit).seated()
+        return await QueuedAnswer(self._setup, self._query, message.node, self._limit).seated()
 
 
 async def decided(setup: TurnSetup, state: SessionState, query: Query, *, background: bool = False) -> states.Decision:
@@ -104,18 +118,17 @@ async def decided(setup: TurnSetup, state: SessionState, query: Query, *, backgr
     )
 
 
-async def queue(setup: TurnSetup, head: SessionHead, query: Query, closes: SessionMessage | None) -> bool:
+async def queue(setup: TurnSetup, head: SessionHead, message: QueuedMessage, closes: SessionMessage | None) -> bool:
     """Put a message in line. False if the session has moved on."""
-    message = QueuedMessage.of(query)
     event = states.Close(closes, message) if closes is not None else states.Enqueue(message)
     after = await setup.apply(head, event)
     if after is not None:
-        await signal(setup, after, query)
+        await signal(setup, after, message.busy)
     return after is not None
 
 
-async def signal(setup: TurnSetup, head: SessionHead, query: Query) -> None:
+async def signal(setup: TurnSetup, head: SessionHead, busy: Busy | None) -> None:
     """Tell the running turn of a message in line that steers or interrupts it."""
-    if head.running is not None and query.busy in ("steer", "interrupt"):
-        stops = query.busy == "interrupt"
+    if head.running is not None and busy in ("steer", "interrupt"):
+        stops = busy == "interrupt"
         await setup.registry.signal(setup.session.key, head.running.journal, stop=stops, mail=not stops)

@@ -1,0 +1,237 @@
+"""Races of edits, regenerations, switches and messages after any node with each other, with stops and with kills.
+
+Each race is one session, as in `busy_races`. In the end its history must be one tree with one active leaf: every
+accepted message and every answer is in it once, where its request put it, and the path of each can be read.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from omniagent import Query
+from omniagent.errors import OmniAgentError
+from omniagent.messages import Status, steering_of
+from omniagent.session.live import SessionMessage
+from scripts.readme import RACES
+from tests.runner.busy_races import BUSY, LEASE_SECONDS, NUMBER, PATIENCE_SECONDS, Posted, Race, race
+
+KINDS = ("send", "send after", "edit", "regenerate newest", "regenerate older", "switch")
+WEIGHTS = {**dict.fromkeys(KINDS, 3), "send": 2, "answer": 4, "stop": 2, "kill": 2}
+FAULTS = ("lost", "doubled", "on a wrong branch", "without one leaf", "unreadable", "run twice")
+
+
+@dataclass
+class Asked(Posted):
+    """A request for an answer somewhere in the tree."""
+
+    query: Query = Query()
+    parent: str | None = None
+    """The node that the message, or the regenerated answer, has to follow. None: the latest."""
+
+    @property
+    def says(self) -> str:
+        return self.query.text
+
+
+class TreeRace(Race):
+    """One session whose history branches."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.asked: list[Asked] = []
+        self.tasks: list[tuple[Posted, asyncio.Task[None]]] = []
+
+    @property
+    def nodes(self) -> list[SessionMessage]:
+        """The history, in the order of its creation."""
+        stored = self.sessions.store.sessions.get(self.sessions.session().key)
+        return [] if stored is None else stored.messages
+
+    async def run(self) -> None:
+        for _ in range(2):  # something to branch from
+            await self._ask("send", Query(self._said(), f"m{len(self.asked)}", busy="queue"))
+            await self._pause()
+        for _ in range(self.dice.randint(4, 9)):
+            await self._pause()
+            await self._happen()
+        await self._end()
+        await self._quiet()
+        await self._check_tree()
+
+    async def _happen(self) -> None:
+        requests = await self._asked()
+        chances = WEIGHTS | ({} if requests else {"answer": 0})
+        match self.dice.choices(list(chances), list(chances.values()))[0]:
+            case "answer":
+                await self._answer(requests)
+            case "stop":
+                meant = self.dice.choice([None, *(each.id for each in self.asked), *(each.node for each in self.nodes)])
+                self.counts["stopped"] += await self._runner(self._process()).stop(meant)
+            case "kill":
+                self.dice.choice(self.asked).process.is_dead = True
+                self.counts["killed"] += 1
+            case "switch":
+                await self._switch()
+            case kind:
+                await self._branch(kind)
+
+    async def _branch(self, kind: str) -> None:
+        questions = [each for each in self.nodes if each.role == "user"]
+        answers = [each for each in self.nodes if each.role == "assistant"]
+        busy, new_id = self.dice.choice(BUSY), f"m{len(self.asked)}"
+        if kind == "send" or not answers:
+            await self._ask("send", Query(self._said(), new_id, busy=busy))
+        elif kind == "send after":
+            after = self.dice.choice(answers).node
+            await self._ask(kind, Query(self._said(), new_id, busy=busy, parent=after), after)
+        elif kind == "edit":
+            old = self.dice.choice(questions)
+            await self._ask(kind, Query(self._said(), old.id, busy=busy, parent=old.parent), old.parent)
+        else:
+            newest = max(answers, key=lambda each: each.turn_number)
+            old = newest if kind == "regenerate newest" else self.dice.choice(answers)
+            await self._ask(kind, Query(regenerate=True, replaces=old.node, busy=busy), old.parent)
+
+    async def _ask(self, kind: str, query: Query, parent: str | None = None) -> None:
+        """Send a request from a process of its own, now and then twice. One that takes long is left alone."""
+        for _ in range(self.dice.choice((1, 1, 1, 2)) if not query.regenerate else 1):
+            asked = Asked(query.message_id, query.busy or "reject", self._process(), query=query, parent=parent)
+            self.asked.append(asked)
+            self.tasks.append((asked, task := asyncio.create_task(self._start(asked))))
+            self.counts[kind] += 1
+            await asyncio.wait([task], timeout=self.dice.choice((0.001, 0.02)))
+
+    async def _start(self, message: Posted) -> None:
+        if not isinstance(message, Asked):
+            await super()._start(message)
+            return
+        try:
+            message.stream = await self._runner(message.process).start(message.query)
+        except OmniAgentError as exc:
+            message.refusal = exc
+
+    async def _switch(self) -> None:
+        """Switch to any message. A turn that runs would refuse it: now and then, wait for its end."""
+        for _ in range(self.dice.choice((1, 20))):
+            head = await self.sessions.head()
+            if head.running is None and not head.queue:
+                break
+            await asyncio.sleep(0.002)
+        if self.nodes:
+            with suppress(OmniAgentError):
+                await self._runner(self._process()).switch(self.dice.choice(self.nodes).node)
+                self.counts["switch"] += 1
+
+    def _said(self) -> str:
+        return f"Text {len(self.asked)}."
+
+    async def _quiet(self) -> None:
+        """Wait until nothing runs, and every living request has been accepted or refused."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                head = await self.sessions.head()
+                is_open = any(not task.done() for asked, task in self.tasks if not asked.process.is_dead)
+                if head.running is None and not head.queue and not is_open:
+                    return
+                await self._approve_all()
+                if head.queue or (head.running is not None and await self._runner(self._process()).has_work()):
+                    with suppress(OmniAgentError):
+                        await self._runner(self._process()).take_up()
+                self.sessions.pass_by(LEASE_SECONDS / 10)
+                await asyncio.sleep(0.003)
+
+    async def _check_tree(self) -> None:
+        nodes = {each.node: each for each in self.nodes}
+        children = Counter(each.parent for each in self.nodes)
+        places = Counter((each.branch, each.place.order) for each in self.nodes)
+        self._found("doubled", len(nodes) != len(self.nodes), "a node is stored twice")
+        self._found("doubled", max(places.values()) > 1, places)
+        self._check_requests(nodes)
+        unanswered = [each.node for each in self.nodes if each.role == "user" and not children[each.node]]
+        self._found("lost", bool(unanswered), ("no answer", unanswered))
+        leaf = (await self.sessions.head()).leaf
+        is_leaf = leaf.node in nodes and nodes[leaf.node].place == leaf and not children[leaf.node]
+        self._found("without one leaf", not is_leaf, leaf)
+        await self._check_paths(nodes, [node for node in nodes if not children[node]])
+        self._found("run twice", any(number > 1 for number in self.paid.values()), self.paid)
+        self.counts.update(each.status for each in self.nodes if each.role == "assistant")
+        self.counts["branches"] += len({each.branch for each in self.nodes})
+
+    def _check_requests(self, nodes: dict[str, SessionMessage]) -> None:
+        # A message that joined an answer is in every alternative to it.
+        homes = {
+            (each.node if each.role == "user" else each.parent, text) for each in self.nodes for text in _said(each)
+        }
+        said = Counter(text for _, text in homes)
+        accepted = {each.says for each in self.asked if each.is_accepted and each.says}
+        for text in {each.says for each in self.asked if each.says}:
+            self._found("lost", text in accepted and not said[text], (text, said))
+            self._found("doubled", said[text] > 1, (text, said))
+        for asked in self.asked:
+            if asked.says:
+                found = [each for each in self.nodes if each.role == "user" and each.text == asked.says]
+                is_joined = not found and said[asked.says] > 0
+                is_astray = any(each.parent != asked.parent for each in found) or (is_joined and asked.busy != "steer")
+            else:
+                answer = nodes.get(asked.stream.message_id) if asked.stream is not None else None
+                self._found("lost", asked.stream is not None and answer is None, asked)
+                is_astray = answer is not None and answer.parent != asked.parent
+            self._found("on a wrong branch", asked.parent is not None and is_astray, asked)
+
+    async def _check_paths(self, nodes: dict[str, SessionMessage], ends: Sequence[str]) -> None:
+        """The path of each node follows its parents, and every end can be made the active leaf."""
+        runner = self.sessions.runner(self.model)
+        for node in nodes:
+            shown = [each.node for each in await runner.history(branch=node)]
+            self._found("unreadable", shown != _path(nodes, node), (node, shown))
+            ids = Counter(nodes[each].id for each in shown)
+            self._found("doubled", max(ids.values(), default=0) > 1, ids)
+        for node in ends:
+            await runner.switch(node)
+            self._found("lost", (await self.sessions.head()).leaf != nodes[node].place, ("branch", node))
+
+
+def _said(message: SessionMessage) -> list[str]:
+    """The user's messages that a stored message holds."""
+    return [message.text] if message.role == "user" else [part.text for part in steering_of(message.parts)]
+
+
+def _path(nodes: dict[str, SessionMessage], node: str) -> list[str]:
+    path: list[str] = []
+    while node:
+        path.insert(0, node)
+        node = nodes[node].parent if node in nodes else ""
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("races", type=int, nargs="?", default=NUMBER)
+    parser.add_argument("--seed", type=int, default=0, help="the first race")
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    counts = race(range(options.seed, options.seed + options.races), TreeRace)
+    numbers: dict[str, Any] = {
+        "races": counts["races"],
+        "requests": {kind: counts[kind] for kind in KINDS},
+        "answers": {status: counts[status] for status in get_args(Status) if counts[status]},
+        "events": {name: counts[name] for name in ("branches", "approved", "denied", "stopped", "killed")},
+        "found": {fault: counts[fault] for fault in FAULTS},
+    }
+    print(json.dumps(numbers, indent=2))
+    if any(numbers["found"].values()):
+        sys.exit(1)
+    if options.races >= NUMBER:
+        earlier = json.loads(RACES.read_text()) if RACES.exists() else {}
+        RACES.write_text(json.dumps(earlier | {"trees": numbers}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
