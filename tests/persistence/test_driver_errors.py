@@ -1,6 +1,7 @@
 """Every error of the driver becomes one of ours, by who must act on it."""
 
 import inspect
+import traceback
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def test_every_error_of_the_driver_becomes_one_of_ours_and_shows_nothing(kind: t
     with pytest.raises(StorageError) as caught, translated():
         raise raised(kind)
     assert "secret" not in caught.value.public
-    assert isinstance(caught.value.__cause__, kind)
+    assert isinstance(caught.value.__cause__, kind) or kind is driver.BulkWriteError
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,10 @@ def test_who_must_act_decides_what_an_error_becomes(theirs: driver.PyMongoError,
 def test_what_has_no_place_in_bson_is_rejected(unstorable: Exception) -> None:
     with pytest.raises(StorageRejected), translated():
         raise unstorable
+
+
+def test_a_rejected_document_is_not_quoted() -> None:
+    rejected = driver.BulkWriteError({"writeErrors": [{"code": 11000, "errmsg": "the user's words"}]})
+    with pytest.raises(StorageRejected, match="11000") as caught, translated():
+        raise rejected
+    assert "the user's words" not in "".join(traceback.format_exception(caught.value))

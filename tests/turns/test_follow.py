@@ -269,8 +269,8 @@ async def test_a_follower_goes_on_with_a_turn_whose_process_dies(how: str) -> No
     assert text_of(shown) == "", "held back until its process is known to be alive"
     if how != "unseen":
         seen.set()
-        shown += await anext(frames)
-        assert text_of(shown) == "Half an "
+        while text_of(shown) != "Half an ":
+            shown += await anext(frames)
     house.kill(process)
     shown += await joined(frames)
     await reader.ended()

@@ -31,16 +31,23 @@ def translated() -> Iterator[None]:
     try:
         yield
     except driver.PyMongoError as exc:
-        raise translate(exc) from exc
+        # A bulk write's own text quotes the documents: messages must not be logged.
+        raise translate(exc) from (None if isinstance(exc, driver.BulkWriteError) else exc)
     except _UNSTORABLE as exc:
         raise StorageRejected(f"{type(exc).__name__}: {exc}") from exc
 
 
 def translate(exc: driver.PyMongoError) -> StorageError:
     if any(exc.has_error_label(label) for label in _TRANSIENT) or exc.timeout or _is_unresolved(exc):
-        return StorageUnavailable(f"{type(exc).__name__}: {exc}")
+        return StorageUnavailable(_text(exc))
     kind = next(ours for theirs, ours in STORAGE_ERRORS if isinstance(exc, theirs))
-    return kind(f"{type(exc).__name__}: {exc}")
+    return kind(_text(exc))
+
+
+def _text(exc: driver.PyMongoError) -> str:
+    if isinstance(exc, driver.BulkWriteError):
+        return f"BulkWriteError: codes {[error.get('code') for error in exc.details.get('writeErrors', ())]}"
+    return f"{type(exc).__name__}: {exc}"
 
 
 def _is_unresolved(exc: driver.PyMongoError) -> bool:
