@@ -1,6 +1,7 @@
 """The rest of an answer, for a reader that has seen its beginning."""
 
 from omniagent.ai.result import StreamPosition
+from omniagent.protocol import sse
 from omniagent.session.live import LiveTurn, SessionHead
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.joining import joined
@@ -22,8 +23,11 @@ async def rest_of(
         return None
     seen = position.seen
     if seen < 0 or answer is None:
-        events = count_events(await setup.registry.read(setup.session.key, turn.journal))
-        if answer is None and seen >= events > 0:
+        chunks = await setup.registry.read(setup.session.key, turn.journal)
+        events = count_events(chunks)
+        # The session says that a turn has ended before the end of its journal is written.
+        has_end = any(chunk.lines.endswith(sse.DONE_LINE) for chunk in chunks)
+        if answer is None and has_end and seen >= events:
             return None
         seen = max(0, events + seen) if seen < 0 else seen
     if answer is None:
