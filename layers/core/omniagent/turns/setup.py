@@ -16,7 +16,6 @@ from omniagent.settings import Settings
 from omniagent.tracing import Span, SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns import state
-from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.hooks import TurnHooks
 from omniagent.turns.journal.records import is_handed_over
 from omniagent.turns.registry import SHORT_RUN, Chunk, TurnRegistry
@@ -90,10 +89,6 @@ class TurnSetup(SessionSetup):
     def window_limits(self) -> Limits:
         size = self.provider.context_window(self.overrides)
         return Limits(self.settings.context_max_turns, token_limit(self.settings.context_max_tokens, size))
-
-    def may_hand_over(self, limit: TimeLimit) -> bool:
-        """Whether another process may continue a turn that runs out of time in this one."""
-        return self.hooks.on_work is not None and not limit.is_last
 
     @property
     def model(self) -> str:

@@ -12,7 +12,7 @@ from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, Session
 from omniagent.tracing import Span
 from omniagent.turns import state as states
 from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.engine.assignment import Assignment
+from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.turn import Turn
 from omniagent.turns.journal.replay import kept_steps
 from omniagent.turns.setup import TurnSetup
@@ -58,8 +58,8 @@ async def begin(
     if run.closes is not None:
         state = state.with_answer(run.closes)
     kept = kept_steps(run.previous, regenerates=run.regenerates)
-    assignment = Assignment(head, state, limit, run.message, previous=run.previous, kept=kept)
-    return start(setup, assignment, span)
+    with span.resumed():
+        return Turn(TurnRun(setup, head, state, limit, message, previous=run.previous, kept=kept), span).start()
 
 
 async def _admitted(
@@ -77,12 +77,6 @@ async def _admitted(
         await _withdraw(setup, state.head, head, queued)
         raise
     return head
-
-
-def start(setup: TurnSetup, assignment: Assignment, span: Span) -> Turn:
-    """Start a run of a turn. Its span ends with it."""
-    with span.resumed():
-        return Turn(setup, assignment, span).start()
 
 
 async def _check_limit(setup: TurnSetup, own: LiveTurn | None = None) -> None:

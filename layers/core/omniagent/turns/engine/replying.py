@@ -13,9 +13,9 @@ from omniagent.session.live import SessionHead, SessionMessage, SessionState
 from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
 from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.engine.assignment import Assignment
-from omniagent.turns.engine.beginning import start, traced
+from omniagent.turns.engine.beginning import traced
 from omniagent.turns.engine.joining import joined
+from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.turn import Turn
 from omniagent.turns.engine.waiting import Judge, Judgement, base_of, frames_after
 from omniagent.turns.journal.replay import end_of, start_of
@@ -106,7 +106,8 @@ class Replies:
             span.end()
             return None
         own = question if question is not None and question.node == answer.parent else None
-        return start(self._setup, Assignment(head, state, self._limit, own, base=answer), span)
+        with span.resumed():
+            return Turn(TurnRun(self._setup, head, state, self._limit, own, base=answer), span).start()
 
     async def _judged(self, message: SessionMessage) -> Judgement:
         """Judge the replies if the approver may give them. To others who may not, the requests look unknown.

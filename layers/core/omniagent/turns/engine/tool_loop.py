@@ -3,11 +3,9 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
 
 from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import (
@@ -44,15 +42,12 @@ from omniagent.messages import (
 )
 from omniagent.session import window
 from omniagent.session.ids import new_id
-from omniagent.session.live import QueuedMessage
-from omniagent.turns.deadline import TimeLimit
+from omniagent.turns.engine import prompt
+from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.tool_step import ToolStep
-from omniagent.turns.journal.recorder import MAX_INPUT_CHARS, MAX_SOURCE_CHARS, AnswerRecorder
+from omniagent.turns.journal.fold import Draft
+from omniagent.turns.journal.recorder import MAX_INPUT_CHARS, MAX_SOURCE_CHARS
 from omniagent.turns.journal.records import ApprovedStarted, Counted, StepEnded, StepWithdrawn
-from omniagent.turns.setup import TurnSetup
-
-if TYPE_CHECKING:
-    from omniagent.turns.journal.fold import Draft
 
 MAX_NAME_CHARS = 256
 """Maximum length of a tool call's name and id. No tool has a longer one, and its event must fit into one chunk."""
@@ -69,116 +64,54 @@ class HandOver(Exception):
         """The tools of its last step have not been started."""
 
 
-@dataclass(slots=True)
-class Progress:
-    """The loop's progress. It stays readable when the loop is stopped or fails."""
-
-    usage: Usage = Usage()
-    steps: int = 0
-    tool_calls: int = 0
-    tool_errors: int = 0
-    first_token_at: float | None = None
-    output: Any = None
-    is_waiting: bool = False
-    """The last step has calls that wait for an approval or a client tool."""
-    usage_before: Usage = Usage()
-    """The part of `usage` from before the turn waited."""
-    has_moved: bool = False
-    """This process has completed a model call or tools."""
-    calls_before: int = 0
-    """The tool calls from before the turn waited. `tool_calls` and `tool_errors` are those of this run."""
-    models: list[str] = field(default_factory=list)
-    """The models that wrote the answer's steps, each once. The last one wrote the last step."""
-
-    def note_model(self, model: str) -> None:
-        self.models = [*(known for known in self.models if known != model), model]
-
-
 class ToolLoop:
-    """Answers one message. The recorder has the answer, even if the loop does not complete.
+    """Answers one message. The recorder has the answer, even if the loop does not complete."""
 
-    `before_tools` returns when the user's message is durable and the log records which tools are about to run.
-    """
-
-    def __init__(
-        self,
-        setup: TurnSetup,
-        recorder: AnswerRecorder,
-        compose: Callable[[Sequence[Part]], list[ChatMessage]],
-        before_tools: Callable[[], Awaitable[None]],
-        *,
-        joining: Callable[[], Awaitable[Sequence[QueuedMessage]]],
-        progress: Progress | None = None,
-        is_closing: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.progress = progress or Progress()
-        self._is_closing = is_closing
-        self._joining = joining
-        self._setup = setup
-        self._recorder = recorder
-        self._compose = compose
-        self._before_tools = before_tools
-        self._model = setup.model
+    def __init__(self, run: TurnRun) -> None:
+        self._run = run
+        self._setup = run.setup
+        self._recorder = run.recorder
+        self._progress = run.progress
+        self._model = run.setup.model
         """The model that is answering: one of the chain."""
         self._rejected: StepWithdrawn | None = None
         """The answer that did not fit the agent's `output`, until another one is accepted."""
 
-    def may_hand_over(self, limit: TimeLimit) -> bool:
-        """Whether another process may continue the loop if it runs out of time in this one."""
-        return self._setup.may_hand_over(limit)
-
-    def seal(self) -> None:
-        """Close the answer. What an abandoned tool still records is ignored."""
-        self._recorder.seal()
-
-    async def run(
-        self,
-        context: RunContext,
-        instructions: str,
-        time_left: Callable[[], float],
-        draft: "Draft | None" = None,
-    ) -> FinishReason:
+    async def run(self, context: RunContext, instructions: str) -> FinishReason:
         """Run the loop and return why the model stopped. Raises a `ModelError` if there is no answer.
 
         It continues after the last completed step of a turn whose process died. A turn that waited begins with its
         approved calls.
         """
-        settings = self._setup.settings
-        tools = partial(
-            ToolStep,
-            self._setup.agent,
-            self._recorder,
-            context,
-            settings,
-            time_left,
-            tools_may_crash=self._setup.provider.tools_may_crash,
-        )
+        draft, max_steps = self._run.draft, self._setup.settings.max_steps
         if approved := self._recorder.approved_calls:
             in_doubt = draft is not None and draft.has_approved
             self._recorder.note(ApprovedStarted())
-            await self._before_tools()
-            self.progress.tool_errors += await tools().run_approved(approved, in_doubt=in_doubt)
-        reason = await self._catch_up(draft, tools) if draft is not None else None
+            await self._run.keeper.checkpoint()
+            await ToolStep(self._run, context).run_approved(approved, in_doubt=in_doubt)
+        reason = await self._catch_up(draft, context) if draft is not None else None
         while reason is None:
-            if self.progress.steps >= settings.max_steps:
-                raise StepLimitReached(f"no answer after {settings.max_steps} steps")
+            if self._progress.steps >= max_steps:
+                raise StepLimitReached(f"no answer after {max_steps} steps")
             ensure_not_cancelled()
             self._checkpoint()
             await self._take_joining()
-            request = self.request(instructions, self._compose(self._recorder.parts))
-            reason = await self._end_step(*await self._step(request), tools)
+            if answer := self._recorder.parts:
+                self._run.keeper.flush_now()  # write the tools' results in parallel with the model call
+            request = prompt.model_request(self._setup, instructions, prompt.compose(self._run, answer))
+            reason = await self._end_step(*await self._step(request), context)
         return reason
 
     async def _take_joining(self) -> bool:
         """Record the messages that join the answer before its next model call. Returns whether there are any."""
-        messages = await self._joining()
+        messages = await self._run.keeper.join(self._run.joined)
         for message in messages:
             self._recorder.steering(message.id, message.text)
         return bool(messages)
 
-    async def _catch_up(self, draft: "Draft", tools: Callable[[], ToolStep]) -> FinishReason | None:
+    async def _catch_up(self, draft: Draft, context: RunContext) -> FinishReason | None:
         """Take over a dead process's steps. The tools of its last step may have been running."""
-        progress, parts = self.progress, self._recorder.parts
+        progress, parts = self._progress, self._recorder.parts
         progress.usage += sum(draft.calls, Usage())
         if draft.first_token_at is not None:
             progress.first_token_at = time.monotonic() - (time.time() - draft.first_token_at)
@@ -194,64 +127,41 @@ class ToolLoop:
         calls = [ModelToolCall(*call) for call in last.calls]
         if not calls and self._setup.agent.output is not None:
             progress.output = self._setup.agent.parse_output(last_text(parts))
-        return await self._end_step(last.reason, calls, tools, in_doubt=not draft.has_open_calls)
+        return await self._end_step(last.reason, calls, context, in_doubt=not draft.has_open_calls)
 
     async def _end_step(
-        self,
-        reason: FinishReason,
-        calls: Sequence[ModelToolCall],
-        tools: Callable[[], ToolStep],
-        *,
-        in_doubt: bool = False,
+        self, reason: FinishReason, calls: Sequence[ModelToolCall], context: RunContext, *, in_doubt: bool = False
     ) -> FinishReason | None:
         """Run the tools of a step. Returns the reason if the step is the last one."""
         if calls:
             ensure_not_cancelled()
             self._checkpoint(has_open_calls=True)
-            await self._before_tools()
+            await self._run.keeper.checkpoint()
             ensure_not_cancelled()
-            calls_before = self.progress.tool_calls + self.progress.calls_before
-            calls_left = self._setup.settings.max_tool_calls_per_turn - calls_before
-            self.progress.tool_calls += len(calls)
-            step = tools()
-            self.progress.tool_errors += await step.run(calls, calls_left, in_doubt=in_doubt)
-            self.progress.is_waiting = step.waits
-            self.progress.has_moved = self.progress.has_moved or not in_doubt
+            await ToolStep(self._run, context).run(calls, in_doubt=in_doubt)
+            self._progress.has_moved = self._progress.has_moved or not in_doubt
         self._recorder.finish_step()
-        if self.progress.is_waiting:
+        if self._progress.is_waiting:
             return "tool-calls"
         if calls:
             return None
-        if self.progress.steps >= self._setup.settings.max_steps:
+        if self._progress.steps >= self._setup.settings.max_steps:
             return reason
         # A message that joined a dead turn last has not been answered.
         is_asked = isinstance(self._recorder.parts[-1], SteeringPart) or await self._take_joining()
         return None if is_asked else reason
 
-    def request(self, instructions: str, messages: Sequence[ChatMessage]) -> ModelRequest:
-        """Return a model call of this agent. The next one may add messages; all else stays the same."""
-        setup = self._setup
-        return ModelRequest(
-            instructions=instructions,
-            messages=messages,
-            tools=setup.agent.tool_specs(),
-            overrides=setup.overrides,
-            output=setup.agent.output_format(),
-            cache_key=setup.session.key,
-            user_id=setup.session.user_id,
-        )
-
     async def _step(self, request: ModelRequest) -> tuple[FinishReason, list[ModelToolCall]]:
         """Call the model, and once more if its answer does not fit the agent's `output`."""
         await self._setup.meter.before_call()
-        self.progress.steps += 1
+        self._progress.steps += 1
         self._recorder.start_step()
         finish, calls = await self._call(self._corrected(request))
         while not calls and not self._is_accepted(finish.reason):
             await self._setup.meter.before_call()
             finish, calls = await self._call(self._corrected(request))
         self._note_end(finish.reason, calls)
-        self.progress.has_moved = True
+        self._progress.has_moved = True
         return finish.reason, calls
 
     def _corrected(self, request: ModelRequest) -> ModelRequest:
@@ -278,19 +188,19 @@ class ToolLoop:
 
     def _checkpoint(self, *, has_open_calls: bool = False) -> None:
         """Hand over if little time is left. A process that has done nothing yet continues."""
-        if self.progress.has_moved and self._is_closing():
+        if self._progress.has_moved and self._run.is_closing:
             raise HandOver(has_open_calls=has_open_calls)
 
     def _note_end(self, reason: FinishReason, calls: Sequence[ModelToolCall]) -> None:
         """Record the end of a model call with its tool calls."""
         # Longer arguments are an error, complete or truncated.
         written = [(call.call_id, call.name, call.arguments[: MAX_INPUT_CHARS + 1]) for call in calls]
-        seconds_ago = time.monotonic() - (self.progress.first_token_at or time.monotonic())
-        self.progress.note_model(self._model)
+        seconds_ago = time.monotonic() - (self._progress.first_token_at or time.monotonic())
+        self._progress.note_model(self._model)
         self._recorder.note(StepEnded(reason, written, time.time() - seconds_ago, self._model))
 
     async def _count(self, usage: Usage) -> None:
-        self.progress.usage += usage
+        self._progress.usage += usage
         self._recorder.note(Counted(usage.to_dict()))
         await self._setup.meter.count(usage)
 
@@ -346,7 +256,7 @@ class ToolLoop:
             return True
         text = last_text(self._recorder.parts)
         try:
-            self.progress.output = agent.parse_output(text)
+            self._progress.output = agent.parse_output(text)
         except InvalidOutput as exc:
             may_correct = self._rejected is None and reason == "stop"
             # A provider without schemas may never have shown it to the model.
@@ -365,8 +275,8 @@ class ToolLoop:
         return json.dumps(output.schema, ensure_ascii=False) if output is not None else ""
 
     def _note_first_token(self) -> None:
-        if self.progress.first_token_at is None:
-            self.progress.first_token_at = time.monotonic()
+        if self._progress.first_token_at is None:
+            self._progress.first_token_at = time.monotonic()
 
 
 def _check_name(call: ModelToolStart | ModelToolCall) -> None:

@@ -3,12 +3,11 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
-from omniagent.ai.agent import Agent
 from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import ModelToolCall
 from omniagent.ai.tools import Tool, cut_text, render_output
@@ -26,12 +25,12 @@ from omniagent.messages import CallRequest, ToolPart, plain_text
 from omniagent.protocol import plain_json
 from omniagent.session.ids import new_id
 from omniagent.session.manager import SessionManager
-from omniagent.settings import Settings
 from omniagent.team_code import team_code
 from omniagent.tracing import SpanKind, trace_operation
 from omniagent.tracing.attributes import TOOL_ID, TOOL_NAME, TOOL_WAITS_FOR
+from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.hooks import call_back
-from omniagent.turns.journal.recorder import MAX_INPUT_CHARS, AnswerRecorder
+from omniagent.turns.journal.recorder import MAX_INPUT_CHARS
 
 logger = logging.getLogger(__name__)
 
@@ -44,62 +43,47 @@ Result = TypeVar("Result")
 class ToolStep:
     """Runs tool calls for one turn. Every failure becomes an error that the model reads."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        recorder: AnswerRecorder,
-        context: RunContext,
-        settings: Settings,
-        time_left: Callable[[], float],
-        *,
-        tools_may_crash: bool = True,
-    ) -> None:
-        self._agent = agent
-        self._recorder = recorder
+    def __init__(self, run: TurnRun, context: RunContext) -> None:
+        self._run = run
+        self._agent = run.setup.agent
+        self._recorder = run.recorder
         self._context = context
-        self._settings = settings
-        self._time_left = time_left
-        self._tools_may_crash = tools_may_crash
-        self.waits = False
-        """A call of the step waits for an approval or a client tool."""
+        self._settings = run.setup.settings
 
-    async def run(self, calls: Sequence[ModelToolCall], left_in_turn: int, *, in_doubt: bool = False) -> int:
-        """Run the calls of one step and return how many failed. Cancellation ends them all.
+    async def run(self, calls: Sequence[ModelToolCall], *, in_doubt: bool = False) -> None:
+        """Run the calls of one step. Cancellation ends them all.
 
         Calls that need approval, or that only the client can run, wait. Calls `in_doubt` may have been running when a
         process died: those with a result are kept, and the others run again only if they are `retry_safe`.
         """
-        refusals = [self._refusal(index, left_in_turn) for index in range(len(calls))]
+        progress = self._run.progress
+        left = self._settings.max_tool_calls_per_turn - progress.tool_calls - progress.calls_before
+        progress.tool_calls += len(calls)
         pending = [
-            (call, refusal)
-            for call, refusal in zip(calls, refusals, strict=True)
+            (call, self._refusal(index, left))
+            for index, call in enumerate(calls)
             if not (in_doubt and self._recorder.call(call.call_id).done)
         ]
-        runs = [self._run(*each, in_doubt=in_doubt) for each in pending]
-        return await self._all([call for call, _ in pending], runs)
+        await self._all({call.call_id: self._call(call, refusal, in_doubt=in_doubt) for call, refusal in pending})
 
-    async def run_approved(self, parts: Sequence[ToolPart], *, in_doubt: bool = False) -> int:
-        """Run calls that had to wait, with their stored arguments, and return how many failed."""
+    async def run_approved(self, parts: Sequence[ToolPart], *, in_doubt: bool = False) -> None:
+        """Run calls that had to wait, with their stored arguments."""
         calls = [ModelToolCall(part.call_id, part.name, _json(part.input)) for part in parts]
-        return await self._all(calls, [self._run(call, "", is_approved=True, in_doubt=in_doubt) for call in calls])
+        await self._all({call.call_id: self._call(call, is_approved=True, in_doubt=in_doubt) for call in calls})
 
-    async def _all(self, calls: Sequence[ModelToolCall], runs: Sequence[Coroutine[Any, Any, bool]]) -> int:
+    async def _all(self, runs: Mapping[str, Coroutine[Any, Any, None]]) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(run) for run in runs]
+                tasks = {call_id: group.create_task(run) for call_id, run in runs.items()}
         except BaseExceptionGroup as failures:
             failure = failures.exceptions[0]
             raise failure from failure.__cause__
-        return sum(not self._succeeded(call, task) for call, task in zip(calls, tasks, strict=True))
-
-    def _succeeded(self, call: ModelToolCall, task: "asyncio.Task[bool]") -> bool:
-        if not task.cancelled():
-            return task.result()
-        # The step was not cancelled: the tool's own code cancelled its task.
-        failure = ToolFailed(f"{call.name} cancelled itself. Try something else or tell the user.")
-        self._note_failure(call.name, failure)
-        self._recorder.tool_error(call.call_id, error=str(failure), public=failure.public)
-        return False
+        for call_id, task in tasks.items():
+            if task.cancelled():  # not by the step: the tool's own code cancelled its task
+                name = self._recorder.call(call_id).name
+                failure = ToolFailed(f"{name} cancelled itself. Try something else or tell the user.")
+                self._note_failure(name, failure)
+                self._recorder.tool_error(call_id, error=str(failure), public=failure.public)
 
     def _refusal(self, index: int, left_in_turn: int) -> str:
         if index >= MAX_CALLS_PER_STEP:
@@ -108,10 +92,10 @@ class ToolStep:
             return f"At most {self._settings.max_tool_calls_per_turn} calls run in one turn. Answer with what you know."
         return ""
 
-    async def _run(
-        self, call: ModelToolCall, refusal: str, *, is_approved: bool = False, in_doubt: bool = False
-    ) -> bool:
-        """Run one tool call and record its result, or let it wait. Returns False if it failed."""
+    async def _call(
+        self, call: ModelToolCall, refusal: str = "", *, is_approved: bool = False, in_doubt: bool = False
+    ) -> None:
+        """Run one tool call and record its result or its error, or let it wait."""
         name, callbacks = call.name, self._agent.callbacks
         context = self._context.for_call(call.call_id)
         attributes = {TOOL_NAME: name, TOOL_ID: call.call_id}
@@ -124,10 +108,10 @@ class ToolStep:
                 if not is_approved and (request := await self._request(call, arguments, context)) is not None:
                     if (known := self._recorder.call(call.call_id).request) is not None:
                         request = request.model_copy(update={"id": known.id})  # already shown before its process died
-                    self.waits = True
+                    self._run.progress.is_waiting = True
                     self._recorder.tool_request(call.call_id, request)
                     span.set(TOOL_WAITS_FOR, request.kind)
-                    return True
+                    return
                 if in_doubt:
                     self._ensure_repeatable(call)
                 await call_back(callbacks.on_tool_start, context, name, arguments)
@@ -138,17 +122,18 @@ class ToolStep:
             except _UnreadableArguments as exc:
                 self._note_failure(name, exc)
                 self._recorder.tool_input_error(call.call_id, call.arguments, error=str(exc), public=exc.public)
-                return False
             except ToolError as exc:
                 span.error(exc)
                 self._note_failure(name, exc)
-                if isinstance(exc, ToolFailed) and exc.__cause__ is not None and not self._tools_may_crash:
-                    raise _crash(name, exc.__cause__) from exc.__cause__
+                if (
+                    isinstance(exc, ToolFailed)
+                    and exc.__cause__ is not None
+                    and not self._run.setup.provider.tools_may_crash
+                ):
+                    raise _crash(name, exc) from exc.__cause__
                 error = plain_text(cut_text(str(exc)))
                 self._recorder.tool_error(call.call_id, error=error, public=exc.public)
                 await call_back(callbacks.on_tool_end, context, name, exc)
-                return False
-        return True
 
     async def _request(self, call: ModelToolCall, arguments: Any, context: RunContext) -> CallRequest | None:
         """Return the request that the call needs first. None if it may run.
@@ -219,7 +204,7 @@ class ToolStep:
 
     def _timeout(self, tool: Tool) -> float:
         """The tool's own timeout, or the turn's remaining time if that is less."""
-        left = self._time_left()
+        left = self._run.tool_seconds
         if left <= 0:
             raise ToolNotStarted(f"There is no time left for {tool.name}. Answer with what you know.")
         return min(tool.timeout_seconds, left)
@@ -230,10 +215,12 @@ class ToolStep:
         return SessionManager.now() + timedelta(days=self._settings.request_expiry_days)
 
     def _note_failure(self, name: str, exc: ToolError) -> None:
+        self._run.progress.tool_errors += 1
         logger.info("tool error", extra={"tool": name, "code": exc.code})
 
 
-def _crash(tool: str, cause: BaseException) -> ToolFailed:
+def _crash(tool: str, failure: ToolError) -> ToolFailed:
+    cause = failure.__cause__
     return ToolFailed(
         f"the tool {tool} raised {type(cause).__name__}: {cause}. If the test expects that, write "
         "ScriptedModel(…, tools_may_crash=True)"

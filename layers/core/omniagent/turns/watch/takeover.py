@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from omniagent.ai.result import AnswerSource
 from omniagent.aio import both
-from omniagent.session.live import SessionHead, SessionMessage, SessionState
+from omniagent.session.live import SessionHead
 from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.engine.assignment import Assignment
-from omniagent.turns.engine.beginning import begin_queued, start
+from omniagent.turns.engine.beginning import begin_queued
+from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.turn import Turn
-from omniagent.turns.journal.fold import Draft, fold
+from omniagent.turns.journal.fold import fold
 from omniagent.turns.journal.replay import kept_steps
 from omniagent.turns.setup import MAX_ATTEMPTS, TurnSetup
-from omniagent.turns.watch.closing import Taken, base_parts, close_expired, close_turn, taken_over
+from omniagent.turns.watch.closing import base_parts, close_expired, close_turn, taken_over
 
 logger = logging.getLogger(__name__)
 
@@ -65,30 +65,19 @@ async def go_on(setup: TurnSetup, limit: TimeLimit, head: SessionHead) -> Turn |
             logger.info("turn goes on", extra=details)
         else:
             logger.warning("dead turn continued", extra=details)
-        return start(
-            setup, _assignment(taken, state, limit, draft, base=base, previous=previous), setup.span(turn.number)
-        )
-
-
-def _assignment(
-    taken: Taken,
-    state: SessionState,
-    limit: TimeLimit,
-    draft: Draft,
-    *,
-    base: SessionMessage | None,
-    previous: SessionMessage | None,
-) -> Assignment:
-    question = taken.turn.message or state.question
-    seconds = max(0.0, time.time() - draft.begun_at) if draft.begun_at is not None else 0.0
-    return Assignment(
-        taken.head,
-        state,
-        replace(limit, started_at=time.monotonic() - seconds),
-        question,
-        previous=previous,
-        # Once started, the journal already contains the kept steps.
-        kept=() if draft.has_started else kept_steps(previous),
-        base=base,
-        draft=draft,
-    )
+        seconds = max(0.0, time.time() - draft.begun_at) if draft.begun_at is not None else 0.0
+        span = setup.span(turn.number)
+        with span.resumed():
+            run = TurnRun(
+                setup,
+                taken.head,
+                state,
+                replace(limit, started_at=time.monotonic() - seconds),
+                turn.message or state.question,
+                previous=previous,
+                # Once started, the journal already contains the kept steps.
+                kept=() if draft.has_started else kept_steps(previous),
+                base=base,
+                draft=draft,
+            )
+            return Turn(run, span).start()
