@@ -236,13 +236,19 @@ class Hologram(events.StreamEvent):
 
 @pytest.fixture
 def hologram(monkeypatch: pytest.MonkeyPatch) -> Hologram:
-    """Declared as a kind of the package's own would be: an event, and its line in `apply`."""
+    """Declared as a kind of the package's own would be: an event, and its case in `apply`."""
 
-    def apply(recorder: AnswerRecorder, event: Hologram) -> None:
-        recorder._parts.append(DataPart(name="hologram", data=event.url))  # noqa: SLF001 - as the recorder's own
+    known_kinds = AnswerRecorder.apply
+
+    def apply(recorder: AnswerRecorder, entry: records.Entry) -> None:
+        match entry:
+            case Hologram():
+                recorder._append(DataPart(name="hologram", data=entry.url))  # noqa: SLF001 - as the recorder's own
+            case _:
+                known_kinds(recorder, entry)
 
     monkeypatch.setitem(sse._BY_TYPE, Hologram.type, (Hologram, {"url": "url"}, set()))  # noqa: SLF001
-    monkeypatch.setitem(AnswerRecorder._APPLY, Hologram, apply)  # noqa: SLF001
+    monkeypatch.setattr(AnswerRecorder, "apply", apply)
     return Hologram("https://example.org/h")
 
 

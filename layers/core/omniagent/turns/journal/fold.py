@@ -1,9 +1,8 @@
 """`fold()`: what a journal says about its turn, for whoever follows, closes or takes it over."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
 
 from omniagent.errors import AnswerTooLong
 from omniagent.messages import Part, Usage
@@ -63,40 +62,25 @@ class Draft:
 
     def note(self, entry: Entry) -> None:
         """Take up what a record says about the turn."""
-        handler = self._NOTES.get(type(entry))
-        if handler is not None:
-            handler(self, entry)
-
-    def _note_run(self, record: RunStarted) -> None:
-        self.is_handed_over = self.has_open_calls = False
-        self.begun_at = record.at if self.begun_at is None else self.begun_at
-
-    def _note_hand_over(self, record: HandedOver) -> None:
-        self.hand_overs += record.has_moved
-        self.is_handed_over, self.has_open_calls = True, record.has_open_calls
-
-    def _note_start(self, _: Start) -> None:
-        self.has_started = True
-
-    def _note_asked(self, _: StartStep) -> None:
-        self.was_asked = True
-
-    def _note_withdrawn(self, record: StepWithdrawn) -> None:
-        self.rejected = record if record.correction else self.rejected
-
-    def _note_approved(self, _: ApprovedStarted) -> None:
-        self.has_approved = True
-
-    _NOTES: ClassVar[dict[type[Entry], Callable[[Any, Any], None]]] = {
-        RunStarted: _note_run,
-        HandedOver: _note_hand_over,
-        Start: _note_start,
-        StartStep: _note_asked,
-        ApprovedStarted: _note_approved,
-        StepWithdrawn: _note_withdrawn,
-        StepEnded: lambda draft, record: draft.steps.append(record),
-        Counted: lambda draft, record: draft.calls.append(Usage.from_dict(record.usage)),
-    }
+        match entry:
+            case RunStarted():
+                self.is_handed_over = self.has_open_calls = False
+                self.begun_at = entry.at if self.begun_at is None else self.begun_at
+            case HandedOver():
+                self.hand_overs += entry.has_moved
+                self.is_handed_over, self.has_open_calls = True, entry.has_open_calls
+            case Start():
+                self.has_started = True
+            case StartStep():
+                self.was_asked = True
+            case ApprovedStarted():
+                self.has_approved = True
+            case StepWithdrawn():
+                self.rejected = entry if entry.correction else self.rejected
+            case StepEnded():
+                self.steps.append(entry)
+            case Counted():
+                self.calls.append(Usage.from_dict(entry.usage))
 
 
 _OF_ALL_RUNS = (Counted, RunStarted, HandedOver, StartStep, StepWithdrawn)

@@ -5,7 +5,7 @@ journal.
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import Any
 
 from omniagent.errors import AnswerTooLong
 from omniagent.messages import (
@@ -89,11 +89,78 @@ class AnswerRecorder:
         """The approved calls that have not run."""
         return [part for part in self._parts if isinstance(part, ToolPart) and part.is_approved]
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per kind
         """Change the answer as an event or a record says. Other kinds change nothing."""
-        handler = self._APPLY.get(type(entry))
-        if handler is not None:
-            handler(self, entry)
+        match entry:
+            case events.TextDelta() | events.ReasoningDelta():
+                self._grow(len(entry.delta))
+                self._pieces.append(entry.delta)
+            case events.TextStart() | events.ReasoningStart():
+                block = TextPart(text="") if isinstance(entry, events.TextStart) else ReasoningPart(text="")
+                self._append(block)
+                self._block, self._block_id = block, entry.id
+                self._blocks += 1
+            case events.TextEnd() | events.ReasoningEnd():
+                self._join_pieces()
+                self._block = None
+            case Thought():
+                self._grow(len(json.dumps(entry.provider_data, default=str)))
+                if isinstance(self._block, ReasoningPart):
+                    self._block.provider_data = entry.provider_data
+                else:
+                    self._append(ReasoningPart(text="", provider_data=entry.provider_data))
+            case events.ToolInputStart():
+                self._append(ToolPart(call_id=entry.tool_call_id, name=entry.tool_name))
+                self._calls[entry.tool_call_id] = len(self._parts) - 1
+                self._inputs_open.add(entry.tool_call_id)
+            case events.ToolInputDelta():
+                self._grow(len(entry.input_text_delta))
+            case events.ToolInputAvailable():
+                self._inputs_open.discard(entry.tool_call_id)
+                self._update(entry.tool_call_id, input=entry.input)
+            case Failed():
+                self._errors[entry.call_id] = entry.error
+            case events.ToolInputError() | events.ToolOutputError():
+                error = self._errors.pop(entry.tool_call_id, entry.error_text)
+                changes = {"input": entry.input} if isinstance(entry, events.ToolInputError) else {}
+                self._inputs_open.discard(entry.tool_call_id)
+                self._update(entry.tool_call_id, error=error, public_error=entry.error_text, done=True, **changes)
+            case Requested():
+                self._update(entry.call_id, request=CallRequest.model_validate(entry.request))
+            case Denied():
+                request = CallRequest.model_validate(entry.request)
+                self._update(entry.call_id, request=request, error=entry.error, public_error=entry.error, done=True)
+            case events.ToolOutputAvailable():
+                self._grow(_size(entry.output))
+                self._update(entry.tool_call_id, output=entry.output, done=True)
+            case events.DataChunk(transient=False):
+                self._grow(_size(entry.data))
+                part = DataPart(name=entry.name, data=entry.data, id=entry.id)
+                place = self._place_of(entry.name, entry.id)
+                if place is None:
+                    self._append(part)
+                else:
+                    self._parts[place] = part
+            case events.SourceUrl() | events.SourceDocument():
+                source = SourcePart(**asdict(entry))
+                self._grow(len(source.url or "") + len(source.title or "") + len(source.filename or ""))
+                self._append(source)
+            case events.SteeringData():
+                text = str(entry.data["text"])
+                self._grow(len(text))
+                self._append(SteeringPart(message_id=entry.id, text=text))
+            case events.StartStep():
+                self._in_step = True
+                self._parts.append(StepPart())
+                self._at_step = (list(self._parts), dict(self._calls), self._blocks, self._size)
+            case events.FinishStep():
+                self._in_step, self._at_step = False, None
+            case StepWithdrawn() if self._at_step is not None:
+                parts, calls, self._blocks, self._size = self._at_step
+                self._parts, self._calls = list(parts), dict(calls)
+                self._block = None
+                for unfinished in (self._pieces, self._inputs_open, self._errors):
+                    unfinished.clear()
 
     def note(self, record: Record) -> None:
         self.apply(record)
@@ -117,23 +184,17 @@ class AnswerRecorder:
         if self._at_step is not None and len(self._at_step[0]) < len(self._parts):
             self.note(record)
 
-    def start_text(self) -> None:
+    def text(self, text: str) -> None:
         if type(self._block) is not TextPart:
             self.end_block()
             self._show(events.TextStart(str(self._blocks)))
-
-    def start_reasoning(self) -> None:
-        if type(self._block) is not ReasoningPart:
-            self.end_block()
-            self._show(events.ReasoningStart(str(self._blocks)))
-
-    def text(self, text: str) -> None:
-        self.start_text()
         for piece in _pieces(plain_text(text)):
             self._show(events.TextDelta(self._block_id, piece))
 
     def reasoning(self, text: str) -> None:
-        self.start_reasoning()
+        if type(self._block) is not ReasoningPart:
+            self.end_block()
+            self._show(events.ReasoningStart(str(self._blocks)))
         for piece in _pieces(plain_text(text)):
             self._show(events.ReasoningDelta(self._block_id, piece))
 
@@ -208,6 +269,16 @@ class AnswerRecorder:
     def tool_output(self, call_id: str, output: Any) -> None:
         self._show(events.ToolOutputAvailable(call_id, output))
 
+    def tool_result(self, part: ToolPart) -> None:
+        """Record the result of a call as it is stored: its output, its error or its denial."""
+        error, public = part.error or "", part.public_error or part.error or ""
+        if part.request is not None and part.is_denied:
+            self.tool_denied(part.call_id, error=error, request=part.request)
+        elif part.error is not None:
+            self.tool_error(part.call_id, error=error, public=public)
+        else:
+            self.tool_output(part.call_id, part.output)
+
     def tool_error(self, call_id: str, *, error: str, public: str) -> None:
         self._note_error(call_id, error, public)
         self._show(events.ToolOutputError(call_id, public))
@@ -244,14 +315,7 @@ class AnswerRecorder:
                 if call_id in self._inputs_open:
                     self.tool_input_error(call_id, "", error=ORPHAN_ERROR, public=ORPHAN_ERROR)
                 else:
-                    self._close_call(part.close())
-
-    def _close_call(self, part: ToolPart) -> None:
-        error = part.error or ORPHAN_ERROR
-        if part.request is not None and part.is_denied:
-            self.tool_denied(part.call_id, error=error, request=part.request)
-        else:
-            self.tool_error(part.call_id, error=error, public=error)
+                    self.tool_result(part.close())
 
     def seal(self, *, waiting: bool = False) -> None:
         """Close the answer for good: later recordings are ignored."""
@@ -295,6 +359,10 @@ class AnswerRecorder:
             raise AnswerTooLong(f"the answer is longer than {self._max_chars} characters")
         self._size += characters
 
+    def _append(self, part: Part) -> None:
+        self._grow(PART_CHARS)
+        self._parts.append(part)
+
     def _join_pieces(self) -> None:
         if self._pieces and self._block is not None:
             self._block.text += "".join(self._pieces)
@@ -303,130 +371,9 @@ class AnswerRecorder:
     def _update(self, call_id: str, **changes: Any) -> None:
         self._parts[self._calls[call_id]] = self.call(call_id).model_copy(update=changes)
 
-    def _start_step(self, _: events.StartStep) -> None:
-        self._in_step = True
-        self._parts.append(StepPart())
-        self._at_step = (list(self._parts), dict(self._calls), self._blocks, self._size)
 
-    def _finish_step(self, _: events.FinishStep) -> None:
-        self._in_step = False
-        self._at_step = None
-
-    def _withdraw_step(self, _: StepWithdrawn) -> None:
-        if self._at_step is None:
-            return
-        parts, calls, self._blocks, self._size = self._at_step
-        self._parts, self._calls = list(parts), dict(calls)
-        self._block = None
-        self._pieces.clear()
-        self._inputs_open.clear()
-        self._errors.clear()
-
-    def _open_block(self, event: events.TextStart | events.ReasoningStart) -> None:
-        self._grow(PART_CHARS)
-        self._block = TextPart(text="") if isinstance(event, events.TextStart) else ReasoningPart(text="")
-        self._block_id = event.id
-        self._blocks += 1
-        self._parts.append(self._block)
-
-    def _add_piece(self, event: events.TextDelta | events.ReasoningDelta) -> None:
-        self._grow(len(event.delta))
-        self._pieces.append(event.delta)
-
-    def _close_block(self, _: events.TextEnd | events.ReasoningEnd) -> None:
-        self._join_pieces()
-        self._block = None
-
-    def _keep_thought(self, record: Thought) -> None:
-        self._grow(PART_CHARS + len(json.dumps(record.provider_data, default=str)))
-        if isinstance(self._block, ReasoningPart):
-            self._block.provider_data = record.provider_data
-        else:
-            self._parts.append(ReasoningPart(text="", provider_data=record.provider_data))
-
-    def _start_call(self, event: events.ToolInputStart) -> None:
-        self._grow(PART_CHARS)
-        self._calls[event.tool_call_id] = len(self._parts)
-        self._inputs_open.add(event.tool_call_id)
-        self._parts.append(ToolPart(call_id=event.tool_call_id, name=event.tool_name))
-
-    def _add_input(self, event: events.ToolInputDelta) -> None:
-        self._grow(len(event.input_text_delta))
-
-    def _set_input(self, event: events.ToolInputAvailable) -> None:
-        self._inputs_open.discard(event.tool_call_id)
-        self._update(event.tool_call_id, input=event.input)
-
-    def _set_input_error(self, event: events.ToolInputError) -> None:
-        self._inputs_open.discard(event.tool_call_id)
-        self._update(event.tool_call_id, input=event.input)
-        self._set_error(event)
-
-    def _set_error(self, event: events.ToolInputError | events.ToolOutputError) -> None:
-        error = self._errors.pop(event.tool_call_id, event.error_text)
-        self._update(event.tool_call_id, error=error, public_error=event.error_text, done=True)
-
-    def _keep_error(self, record: Failed) -> None:
-        self._errors[record.call_id] = record.error
-
-    def _set_request(self, record: Requested) -> None:
-        self._update(record.call_id, request=CallRequest.model_validate(record.request))
-
-    def _set_denial(self, record: Denied) -> None:
-        request = CallRequest.model_validate(record.request)
-        self._update(record.call_id, request=request, error=record.error, public_error=record.error, done=True)
-
-    def _set_output(self, event: events.ToolOutputAvailable) -> None:
-        output = event.output
-        self._grow(len(output) if isinstance(output, str) else len(json.dumps(output)))
-        self._update(event.tool_call_id, output=output, done=True)
-
-    def _set_data(self, event: events.DataChunk) -> None:
-        if event.transient:
-            return
-        place = self._place_of(event.name, event.id)
-        self._grow(len(json.dumps(event.data)) + (PART_CHARS if place is None else 0))
-        part = DataPart(name=event.name, data=event.data, id=event.id)
-        if place is None:
-            self._parts.append(part)
-        else:
-            self._parts[place] = part
-
-    def _add_source(self, event: events.SourceUrl | events.SourceDocument) -> None:
-        part = SourcePart(**asdict(event))
-        self._grow(PART_CHARS + len(part.url or "") + len(part.title or "") + len(part.filename or ""))
-        self._parts.append(part)
-
-    def _add_steering(self, event: events.SteeringData) -> None:
-        text = str(event.data["text"])
-        self._grow(PART_CHARS + len(text))
-        self._parts.append(SteeringPart(message_id=event.id, text=text))
-
-    _APPLY: ClassVar[dict[type[Entry], Callable[[Any, Any], None]]] = {
-        events.StartStep: _start_step,
-        events.FinishStep: _finish_step,
-        StepWithdrawn: _withdraw_step,
-        events.TextStart: _open_block,
-        events.ReasoningStart: _open_block,
-        events.TextDelta: _add_piece,
-        events.ReasoningDelta: _add_piece,
-        events.TextEnd: _close_block,
-        events.ReasoningEnd: _close_block,
-        Thought: _keep_thought,
-        events.ToolInputStart: _start_call,
-        events.ToolInputDelta: _add_input,
-        events.ToolInputAvailable: _set_input,
-        events.ToolInputError: _set_input_error,
-        Failed: _keep_error,
-        Requested: _set_request,
-        Denied: _set_denial,
-        events.ToolOutputAvailable: _set_output,
-        events.ToolOutputError: _set_error,
-        events.DataChunk: _set_data,
-        events.SourceUrl: _add_source,
-        events.SourceDocument: _add_source,
-        events.SteeringData: _add_steering,
-    }
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, str) else len(json.dumps(value))
 
 
 def _is_empty(part: Part) -> bool:

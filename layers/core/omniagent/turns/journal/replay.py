@@ -176,13 +176,7 @@ def _emit_call(recorder: AnswerRecorder, part: ToolPart, known: ToolPart | None 
 def emit_result(recorder: AnswerRecorder, part: ToolPart) -> None:
     """Emit the decision about a call, then its result. Its input was already emitted."""
     recorder.tool_decided(part.call_id, part.request)
-    error, public = part.error or "", part.public_error or part.error or ""
-    if part.request is not None and part.is_denied:
-        recorder.tool_denied(part.call_id, error=error, request=part.request)
-    elif part.error is not None:
-        recorder.tool_error(part.call_id, error=error, public=public)
-    else:
-        recorder.tool_output(part.call_id, part.output)
+    recorder.tool_result(part)
 
 
 def kept_steps(answer: SessionMessage | None, *, regenerates: bool = False) -> Sequence[Part]:
