@@ -13,7 +13,7 @@ from omniagent.messages import Part, TextPart
 from omniagent.protocol import events
 from omniagent.protocol.ui_messages import ui_message
 from omniagent.session.ids import new_id
-from omniagent.turns.journal import follow
+from omniagent.turns.engine import following
 from tests.client.conftest import SdkClient, Server
 from tests.fixtures.conversation import QUICK, Conversation
 from tests.fixtures.conversation import seen as seen_of
@@ -231,7 +231,7 @@ async def test_a_stream_that_ends_itself_leaves_a_client_that_resumes_to_the_who
     leave = send(THINK, when="tool-input-available", then="leave")
     left = await sdk.drive(server.url, asked.session_id, leave)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(follow, "FOLLOW_SECONDS", 0.01)
+        patch.setattr(following, "FOLLOW_SECONDS", 0.01)
         ended = await sdk.drive(server.url, asked.session_id, {"do": "resume"}, messages=left["messages"][:1])
     assert (ended["status"], ended["error"]) == ("ready", None)
     assert ended["finishes"][-1].get("finishReason") is None, "what tells a client to resume"

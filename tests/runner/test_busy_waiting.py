@@ -14,7 +14,7 @@ from omniagent.errors import NotWaiting, TurnInProgress, UnknownRequest
 from omniagent.protocol import sse
 from omniagent.session.live import QueuedMessage
 from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns.journal import follow
+from omniagent.turns.engine import following
 from omniagent.turns.registry import Signals
 from omniagent.turns.state import Enqueue
 from tests.fixtures.conversation import move_clock
@@ -43,7 +43,7 @@ async def sessions() -> AsyncIterator[Busily]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No request waits for long."""
-    monkeypatch.setattr(follow, "FOLLOW_SECONDS", 0.01)
+    monkeypatch.setattr(following, "FOLLOW_SECONDS", 0.01)
 
 
 def runner(sessions: Busily, model: ScriptedModel) -> TurnOperator:

@@ -14,7 +14,7 @@ from omniagent import AnswerStream, Budget
 from omniagent.errors import TooManyReaders
 from omniagent.lambda_runtime import event_loop
 from omniagent.protocol import sse
-from omniagent.turns.journal import follow
+from omniagent.turns.engine import following
 from tests.fixtures.jobs import RecordedQueue
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
@@ -57,7 +57,7 @@ def generous(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
         max_tool_calls_per_turn=3,
     )
     monkeypatch.setattr(world.application.platform, "settings", settings)
-    monkeypatch.setattr(follow, "FOLLOW_SECONDS", 0.05)
+    monkeypatch.setattr(following, "FOLLOW_SECONDS", 0.05)
     budgets = {"generous": Budget(tokens_per_day=1_000_000)}
     monkeypatch.setattr(world.application, "project", replace(world.application.project, budgets=budgets))
     return world

@@ -17,8 +17,8 @@ from omniagent.protocol import sse
 from omniagent.session.live import SessionMessage
 from omniagent.testing import MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.journal import follow
-from omniagent.turns.journal.positions import LOST
+from omniagent.turns.engine import following
+from omniagent.turns.journal.readers import LOST
 from omniagent.turns.setup import MAX_ATTEMPTS
 from tests.fixtures.answers import answer_of
 from tests.fixtures.stream import check_order
@@ -108,7 +108,7 @@ async def test_readers_are_limited_per_user_and_leave_with_their_stream() -> Non
 
 
 async def test_a_reader_whose_time_is_over_ends_without_finish(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "FOLLOW_SECONDS", 0.01)
+    monkeypatch.setattr(following, "FOLLOW_SECONDS", 0.01)
     house = House()
     turn = await house.runner().start(QUERY)
     assert not (await joined((await house.resumed()).sse())).endswith(sse.DONE)
@@ -120,7 +120,7 @@ async def test_a_reader_whose_time_is_over_ends_without_finish(monkeypatch: pyte
 
 
 async def test_a_reader_of_a_silent_turn_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "KEEP_ALIVE_SECONDS", 0.02)
+    monkeypatch.setattr(following, "KEEP_ALIVE_SECONDS", 0.02)
     house = House([gate := Gate(), "At last."])
     turn = await house.runner().start(QUERY)
     frames = (await house.resumed()).sse()

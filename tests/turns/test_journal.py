@@ -28,8 +28,8 @@ from omniagent.session.live import SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.turns.journal import live_journal, records
 from omniagent.turns.journal.fold import fold, replayed
-from omniagent.turns.journal.follow import FollowedLog
 from omniagent.turns.journal.live_journal import LiveJournal
+from omniagent.turns.journal.readers import FollowedLog
 from omniagent.turns.journal.recorder import MAX_ANSWER_CHARS, AnswerRecorder
 from omniagent.turns.journal.records import (
     Counted,

@@ -45,7 +45,7 @@ from omniagent.session.summaries import NoteCost, Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback, trace_root
 from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.engine.joining import joined
+from omniagent.turns.engine.following import follow, rest_of
 from omniagent.turns.engine.submit import Submission
 from omniagent.turns.engine.tool_loop import last_text
 from omniagent.turns.hooks import TurnHooks
@@ -230,10 +230,8 @@ class Runner(Generic[Output_co]):
         self, setup: TurnSetup, head: SessionHead, limit: TimeLimit, after: StreamPosition | None
     ) -> AnswerSource | None:
         if after is not None:
-            from omniagent.turns.engine.positioned import rest_of  # needed only by clients that count events
-
             return await rest_of(setup, head, limit, after)
-        if (followed := await joined(setup, head, limit)) is not None:
+        if (followed := await follow(setup, head, limit)) is not None:
             return followed
         return await self._replayed(head)
 

@@ -18,12 +18,11 @@ from omniagent.errors import (
 )
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
-from omniagent.session.live import SessionHead
 from omniagent.session.query import Query
 from omniagent.turns.deadline import TimeLimit
+from omniagent.turns.engine import following
 from omniagent.turns.engine.beginning import begin_queued
-from omniagent.turns.engine.joining import followed
-from omniagent.turns.journal import follow
+from omniagent.turns.engine.following import FollowedAnswer, ReaderSeat
 from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
 from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.setup import TurnSetup
@@ -35,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 2.0
 """Pause between attempts to begin a turn that the user's limit or an unreachable store prevents."""
-GRACE_TICKS = 2
-"""How long the request of a message in line may take to begin its turn. After that, the next request does."""
 UNLIMITED_SECONDS = 3600.0
 """How long a waiting request without a deadline counts as a reader."""
 
@@ -58,12 +55,11 @@ class QueuedAnswer:
         # The latest time to begin the turn. The rest of the deadline belongs to the turn itself.
         has_deadline = limit.deadline is not None
         self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if has_deadline else math.inf
-        self._seat = follow.ReaderSeat(setup)
+        self._seat = ReaderSeat(setup)
         self._node = node
         self._latest_turn = ""
-        self._free_since: float | None = None
         self._held_up_since: float | None = None
-        self._looked_at = -math.inf
+        self._looked_at = time.monotonic()
         self._run_for_others: list[AnswerSource] = []
         self._is_stopped = False
         self._task: asyncio.Task[AnswerSource | None] | None = None
@@ -170,7 +166,7 @@ class QueuedAnswer:
     def _give_up_at(self) -> float:
         if self._held_up_since is None:
             return self._until
-        return min(self._until, self._held_up_since + follow.FOLLOW_SECONDS)
+        return min(self._until, self._held_up_since + following.FOLLOW_SECONDS)
 
     async def _look(self) -> AnswerSource | None:
         head = await self._session.head()
@@ -179,7 +175,7 @@ class QueuedAnswer:
         turn = head.running
         self._latest_turn = turn.id if turn is not None else self._latest_turn
         if turn is not None and (turn.question == self._node or self._message_id in [each.id for each in turn.joined]):
-            return await followed(self._setup, turn, self._limit, is_counted=True)
+            return await FollowedAnswer(self._setup, turn, self._limit).opened(is_counted=True)
         place = next((place for place, each in enumerate(head.queue) if each.node == self._node), None)
         if place is None:
             return await self._answered()
@@ -191,26 +187,12 @@ class QueuedAnswer:
             return None
         if head.turn is None and place == 0:
             return await begin_queued(self._setup, head, self._limit)
-        if self._may_look(head, place) and (other := await take_up(self._setup, self._fresh_limit)) is not None:
-            self._run_for_others.append(other)
+        if time.monotonic() - self._looked_at > self._setup.settings.lease_seconds / 4:
+            self._looked_at = time.monotonic()  # the processes of the turn or the message before this one may be gone
+            limit = replace(self._limit, started_at=time.monotonic())
+            if (other := await take_up(self._setup, limit)) is not None:
+                self._run_for_others.append(other)
         return None
-
-    def _may_look(self, head: SessionHead, place: int) -> bool:
-        """Whether to check on the turn or the message before this one: their own processes may be gone."""
-        now, tick = time.monotonic(), self._setup.settings.tick_seconds
-        if head.running is not None:
-            self._free_since = None
-            is_due = now - self._looked_at > self._setup.settings.lease_seconds / 3
-        else:
-            self._free_since = self._free_since or now
-            is_due = now - self._free_since > place * GRACE_TICKS * tick
-        if is_due:
-            self._looked_at, self._free_since = now, None
-        return is_due
-
-    @property
-    def _fresh_limit(self) -> TimeLimit:
-        return replace(self._limit, started_at=time.monotonic())
 
     async def _answered(self) -> AnswerSource:
         """Return the stored answer of a message that has left the line. Another branch may be active already."""

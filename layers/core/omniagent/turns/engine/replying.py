@@ -1,24 +1,21 @@
 """Replies to a waiting turn: checked against its stored requests and kept until all are given. Then it goes on."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from omniagent.ai.approvals import Approver, ApproverRule, ToolReply, may_reply, requests_of
-from omniagent.ai.result import AnswerSource, RunResult
+from omniagent.ai.result import AnswerSource
 from omniagent.errors import Forbidden, TurnInProgress, UnknownRequest
-from omniagent.messages import StopReason
-from omniagent.protocol import sse
 from omniagent.session.ids import new_id, user_id_of
 from omniagent.session.live import SessionHead, SessionMessage, SessionState
-from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.beginning import traced
-from omniagent.turns.engine.joining import joined
+from omniagent.turns.engine.following import follow
 from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.turn import Turn
-from omniagent.turns.engine.waiting import Judge, Judgement, base_of, frames_after
-from omniagent.turns.journal.replay import end_of, start_of
+from omniagent.turns.engine.waiting import Judge, Judgement, frames_after
+from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.setup import TurnSetup
 from omniagent.turns.state import Moved, PartReply, Reply
 from omniagent.turns.watch.closing import close_expired
@@ -77,7 +74,7 @@ class Replies:
         turn = state.head.turn
         if turn is None or turn.id != message.id:
             # A waiting answer was read before its turn ended.
-            return None if message.status == "waiting" else RestOfAnswer(self._session, judgement)
+            return None if message.status == "waiting" else self._rest_of(judgement)
         if turn.state == "running":
             return await self._joined(state.head, judgement)
         if judgement.is_complete:
@@ -85,16 +82,24 @@ class Replies:
             return await self._gone_on(state, judgement)
         if judgement.is_new and await self._setup.apply(state.head, PartReply(judgement.message)) is None:
             return None
-        return RestOfAnswer(self._session, judgement)
+        return self._rest_of(judgement)
+
+    def _rest_of(self, judgement: Judgement) -> AnswerSource:
+        """Return the stored rest of the answer, from the results of the step that was replied to.
+
+        While replies are missing, only those results: the replies given are stored, and the turn keeps waiting.
+        """
+        message = judgement.message
+        return ReplayedAnswer(self._session.session_id, message, frames_after(message, judgement.call_ids))
 
     async def _joined(self, head: SessionHead, judgement: Judgement) -> AnswerSource | None:
         """Follow the run that already goes on with this answer."""
         if judgement.is_new:
             return None  # the answer was read before it was given the replies
-        answer = await joined(self._setup, head, self._limit)
+        answer = await follow(self._setup, head, self._limit)
         if answer is not None:
             message = judgement.message
-            answer.begin_with(message, base_of(message), frames_after(message, judgement.call_ids, goes_on=True))
+            answer.begin_with(message, frames_after(message, judgement.call_ids, goes_on=True))
         return answer
 
     async def _gone_on(self, state: SessionState, judgement: Judgement) -> Turn | None:
@@ -135,30 +140,3 @@ class Replies:
         )
         meant = [request for request in requests if request.call_id in names or request.id in names]
         return [await may_reply(self._rule, self._approver, request) for request in meant]
-
-
-class RestOfAnswer:
-    """The stored rest of an answer that waited, from the results of the step that was replied to.
-
-    While replies are missing, only those results: the replies given are stored, and the turn keeps waiting.
-    """
-
-    def __init__(self, session: SessionManager, judgement: Judgement) -> None:
-        self.message_id = judgement.message.id
-        self.journal_id = ""
-        self._session_id = session.session_id
-        self._message = judgement.message
-        self._call_ids = judgement.call_ids
-
-    async def frames(self) -> AsyncIterator[bytes]:
-        message = self._message
-        yield sse.encode(start_of(message)) + frames_after(message, self._call_ids) + end_of(message)
-
-    async def result(self) -> RunResult:
-        return RunResult.of(self._session_id, self._message)
-
-    async def ended(self) -> None:
-        """Nothing is running."""
-
-    def stop(self, reason: StopReason) -> None:
-        """Nothing is running."""

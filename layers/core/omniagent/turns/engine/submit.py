@@ -13,7 +13,7 @@ from omniagent.settings import Busy
 from omniagent.turns import state as states
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.beginning import begin
-from omniagent.turns.engine.joining import joined
+from omniagent.turns.engine.following import follow
 from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.setup import TurnSetup
 from omniagent.turns.watch.stopping import stop_session
@@ -58,7 +58,7 @@ class Submission:
                 await self._finish(state.head)
             case states.Follow() | states.GoOn():
                 is_dead = isinstance(decision, states.GoOn)
-                return await joined(self._setup, state.head, self._limit, is_dead=is_dead)
+                return await follow(self._setup, state.head, self._limit, is_dead=is_dead)
             case states.Interrupt() if state.head.turn is not None:
                 await self._interrupt(state.head.turn)
             case states.GetInLine(message, closes):
@@ -82,7 +82,7 @@ class Submission:
         """Finish the turn of another message, whose process died: only one turn runs at a time."""
         if self._limit.time_left() <= 0:
             raise TurnInProgress(retry_after=1.0)
-        answer = await joined(self._setup, head, self._limit, is_dead=True)
+        answer = await follow(self._setup, head, self._limit, is_dead=True)
         if answer is not None:
             await answer.ended()
 

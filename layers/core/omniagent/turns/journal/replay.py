@@ -25,16 +25,20 @@ from omniagent.turns.journal.records import StepEnded
 
 
 class ReplayedAnswer:
-    """The stream of a stored answer: the same message, without a model call."""
+    """The stream of a stored answer: the same message, without a model call.
 
-    def __init__(self, session_id: str, answer: SessionMessage) -> None:
+    `rest` are the frames between its start and its end, for a reader that has seen a part of it.
+    """
+
+    def __init__(self, session_id: str, answer: SessionMessage, rest: bytes | None = None) -> None:
         self.message_id = answer.id
         self.journal_id = ""
         self._session_id = session_id
         self._answer = answer
+        self._rest = rest
 
     async def frames(self) -> AsyncIterator[bytes]:
-        yield replay_of(self._answer)
+        yield replay_of(self._answer, self._rest)
 
     async def result(self) -> RunResult:
         return RunResult.of(self._session_id, self._answer)
@@ -46,11 +50,13 @@ class ReplayedAnswer:
         """Nothing is running."""
 
 
-def replay_of(answer: SessionMessage) -> bytes:
+def replay_of(answer: SessionMessage, rest: bytes | None = None) -> bytes:
     """Return the frames of a stored answer."""
-    shown: list[events.StreamEvent] = [start_of(answer)]
-    emit_parts(answer.parts, shown.append)
-    return sse.encode(*shown) + end_of(answer)
+    if rest is None:
+        shown: list[events.StreamEvent] = []
+        emit_parts(answer.parts, shown.append)
+        rest = sse.encode(*shown)
+    return sse.encode(start_of(answer)) + rest + end_of(answer)
 
 
 def start_of(answer: SessionMessage) -> events.Start:

@@ -3,31 +3,19 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from omniagent.ai.result import AnswerSource, RunResult
+from omniagent.ai.result import AnswerSource, RunResult, StreamPosition
 from omniagent.errors import NotFound, OmniAgentError, RegistryUnavailable, TooManyReaders, TurnInProgress
 from omniagent.messages import Part, StopReason
 from omniagent.protocol import sse
-from omniagent.protocol.events import ResetStep
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
-from omniagent.turns.journal.positions import LOST, RestOfLog
-from omniagent.turns.journal.records import (
-    START_STEP,
-    is_handed_over,
-    is_shown,
-    is_start,
-    lines_of,
-    may_be_reset,
-    open_step,
-    surviving,
-    unread,
-    withdraws,
-)
+from omniagent.turns.journal.readers import LOST, FollowedLog, RestOfLog, count_events
+from omniagent.turns.journal.records import is_handed_over, is_start
 from omniagent.turns.journal.replay import interrupted_frames, missing_frames, replay_of, start_of
 from omniagent.turns.registry import Chunk
 from omniagent.turns.setup import TurnSetup
@@ -40,9 +28,6 @@ READER_GRACE_SECONDS = 10.0
 """How long a reader counts beyond its own time if its process died before it left."""
 HAND_OVER_POLL_SECONDS = 0.1
 """Poll interval while another process is about to go on with the turn."""
-
-GoOn = Callable[[SessionHead], Awaitable[AnswerSource | None]]
-"""Takes over the session's turn, whose process died. None if another process does."""
 
 
 class ReaderSeat:
@@ -77,72 +62,6 @@ class ReaderSeat:
             logger.warning("reader not removed", extra={"cause": str(exc)})
 
 
-class FollowedLog:
-    """Decides what a reader of a journal is sent.
-
-    An unfinished step is held back until its process is known to be alive. If the process died, another one generates
-    the step again, and a reader that has not seen it sees one undisturbed answer. A reader that has seen what is
-    withdrawn gets `reset-step`. If that cannot withdraw it, its stream ends and it resumes.
-    """
-
-    def __init__(self, *, skips_start: bool = False) -> None:
-        self.has_ended = False
-        self._lines: list[bytes] = []
-        self._held: list[bytes] = []
-        self._skips_start = skips_start
-        self._skips_step = False
-        """A reset keeps the step's start, so that of the process that takes over is not sent."""
-        self._is_first = True
-
-    @property
-    def lines(self) -> list[bytes]:
-        """What the client has been sent and still displays, with the records between."""
-        return [*self._lines, START_STEP] if self._skips_step else self._lines
-
-    def take(self, chunks: Sequence[Chunk]) -> bytes:
-        """Take the next chunks and return the bytes to send. A chunk without lines is a sign of life."""
-        if not chunks and not self._is_first:
-            return b""
-        lines = lines_of(chunks)
-        if self._skips_start:
-            self._skips_start = not any(map(is_start, lines))
-            lines = [line for line in lines if not is_start(line)]
-        is_first, self._is_first = self._is_first, False
-        lines, self._held = [*self._held, *lines], []
-        reset = b""
-        if any(map(withdraws, lines)):
-            lines, reset = self._without_withdrawn(lines)
-        if is_first and not (lines and lines[-1] == sse.DONE_LINE):
-            begun = open_step(lines)
-            self._held = [] if begun is None else lines[begun:]
-            lines = lines[:begun]
-        return reset + self._send(lines)
-
-    def _without_withdrawn(self, lines: Sequence[bytes]) -> tuple[list[bytes], bytes]:
-        """Return what is left to send of the lines, and what withdraws what was sent of them."""
-        kept = surviving([*self._lines, *lines])
-        rest, withdrawn = unread(self._lines, kept)
-        self._lines = kept[: len(kept) - len(rest)]
-        if not withdrawn:
-            return rest, b""
-        if not may_be_reset(withdrawn):
-            self.has_ended = True
-            return [], b""
-        self._skips_step = self._skips_step or START_STEP in withdrawn
-        return rest, sse.encode(ResetStep())
-
-    def _send(self, lines: list[bytes]) -> bytes:
-        if self.has_ended:
-            return b""
-        self._lines += lines
-        self.has_ended = bool(lines) and lines[-1] == sse.DONE_LINE
-        shown = [line for line in lines if is_shown(line)]
-        if self._skips_step and START_STEP in shown:
-            shown.remove(START_STEP)
-            self._skips_step = False
-        return sse.frames_of(shown)
-
-
 class FollowedAnswer:
     """The answer of a running turn, from its first event to its end.
 
@@ -150,15 +69,7 @@ class FollowedAnswer:
     client resumes. `run` is the turn itself, if this process has taken it over.
     """
 
-    def __init__(
-        self,
-        setup: TurnSetup,
-        turn: LiveTurn,
-        limit: TimeLimit,
-        go_on: GoOn,
-        *,
-        run: AnswerSource | None = None,
-    ) -> None:
+    def __init__(self, setup: TurnSetup, turn: LiveTurn, limit: TimeLimit, run: AnswerSource | None = None) -> None:
         self.message_id = turn.id
         self.journal_id = turn.journal
         self.seen: int | None = None
@@ -167,8 +78,8 @@ class FollowedAnswer:
         self._session = setup.session
         self._registry = setup.registry
         self._turn = turn
-        self._go_on = go_on
         self._run = run
+        self._limit = limit
         self._base: Sequence[Part] = ()
         """What a turn had shown before it waited."""
         self._prefix = b""
@@ -176,20 +87,32 @@ class FollowedAnswer:
         self._until = min(limit.stop_at, time.monotonic() + FOLLOW_SECONDS)
         self._seat = ReaderSeat(setup)
 
-    def begin_with(self, answer: SessionMessage, base: Sequence[Part], frames: bytes) -> None:
+    async def opened(self, *, is_counted: bool = False) -> "FollowedAnswer | None":
+        """Count this reader, unless its request is counted already. None if the turn has ended. Raises
+        `TooManyReaders`.
+        """
+        if self._turn.is_continued and self._turn.run:  # it waited, and has not ended since
+            from omniagent.turns.engine.waiting import frames_before  # needed only for a turn that waited
+
+            base = await self._stored()
+            if base is None or base.status != "waiting":
+                return None
+            self.begin_with(base, frames_before(base))
+        if not is_counted and self._run is None:
+            await self._seat.take(max(0.0, self._until - time.monotonic()))
+        return self
+
+    def begin_with(self, answer: SessionMessage, frames: bytes) -> None:
         """Begin with frames of an answer that waited. The journal has only what followed."""
-        self._base = base
+        from omniagent.turns.engine.waiting import base_of
+
+        self._base = base_of(answer)
         self._prefix = sse.encode(start_of(answer)) + frames
         self.journal_id = ""  # a position in this stream is none in the journal
 
     def begin_after(self, seen: int) -> "FollowedAnswer":
         """Begin after so many events of the journal."""
         self.seen, self.journal_id, self._prefix = seen, self._turn.journal, b""
-        return self
-
-    async def opened(self) -> "FollowedAnswer":
-        """Count this reader. Raises `TooManyReaders`."""
-        await self._seat.take(max(0.0, self._until - time.monotonic()))
         return self
 
     async def result(self) -> RunResult:
@@ -275,8 +198,10 @@ class FollowedAnswer:
         if head is None or turn is None or turn.journal != self._turn.journal:
             return False
         if self._run is None and self._setup.is_dead(turn, last):
+            from omniagent.turns.watch.takeover import go_on  # needed only after a crash
+
             try:
-                self._run = await self._go_on(head)
+                self._run = await go_on(self._setup, self._limit, head)
             except OmniAgentError as exc:
                 logger.warning("dead turn not taken over", extra={"cause": f"{type(exc).__name__}: {exc}"})
         return True
@@ -291,3 +216,56 @@ class FollowedAnswer:
 
     async def _stored(self) -> SessionMessage | None:
         return await self._session.node(self.message_id)
+
+
+async def follow(
+    setup: TurnSetup, head: SessionHead, limit: TimeLimit, *, is_dead: bool | None = None
+) -> FollowedAnswer | None:
+    """Return the answer of the session's running turn, after taking it over if its process died. None if none runs.
+
+    `is_dead` is what the journal was found to say. None: it is read.
+    """
+    turn, run = head.running, None
+    if turn is None:
+        return None
+    if is_dead or (is_dead is None and not await setup.is_alive(turn)):
+        from omniagent.turns.watch.takeover import go_on  # needed only after a crash
+
+        run = await go_on(setup, limit, head)
+        turn = turn if run is None else run.turn
+    return await FollowedAnswer(setup, turn, limit, run).opened()
+
+
+async def rest_of(
+    setup: TurnSetup, head: SessionHead, limit: TimeLimit, position: StreamPosition
+) -> FollowedAnswer | None:
+    """Return the rest of an answer whose reader has seen its beginning. None if nothing is left of it."""
+    turn = head.running
+    is_running = turn is not None and position.journal in ("", turn.journal)
+    if position.seen is None:
+        return None if is_running else await follow(setup, head, limit)
+    answer = await follow(setup, head, limit) if is_running else None
+    if answer is None:
+        turn = await _ended_turn(setup, head, position.journal)
+    if turn is None:
+        return None
+    seen = position.seen
+    if seen < 0 or answer is None:
+        chunks = await setup.registry.read(setup.session.key, turn.journal)
+        events = count_events(chunks)
+        # The session says that a turn has ended before the end of its journal is written.
+        has_end = any(chunk.lines.endswith(sse.DONE_LINE) for chunk in chunks)
+        if answer is None and has_end and seen >= events:
+            return None
+        seen = max(0, events + seen) if seen < 0 else seen
+    answer = answer or await FollowedAnswer(setup, turn, limit).opened()
+    return answer and answer.begin_after(seen)
+
+
+async def _ended_turn(setup: TurnSetup, head: SessionHead, journal: str) -> LiveTurn | None:
+    """Return the turn of an answer that has ended: the one with this journal, or the latest. No process runs it."""
+    session = setup.session
+    answer = (await session.node(journal) if journal else None) or await session.node(head.leaf.node)
+    if answer is None or answer.role != "assistant":
+        return None
+    return LiveTurn(answer.id, answer.turn_number, "", journal or answer.id, "", session.now())

@@ -1,0 +1,119 @@
+"""What the readers of a journal are sent: those that see it from its first event, and those that have seen some."""
+
+from collections.abc import Sequence
+
+from omniagent.protocol import sse
+from omniagent.protocol.events import Error, ResetStep
+from omniagent.turns.journal.records import (
+    START_STEP,
+    is_shown,
+    is_start,
+    lines_of,
+    may_be_reset,
+    open_step,
+    surviving,
+    unread,
+    withdraws,
+)
+from omniagent.turns.registry import Chunk
+
+LOST = sse.encode(Error("The answer has changed since the connection was lost. Reload the chat.")) + sse.DONE
+"""Ends a stream whose position is not known any more."""
+
+
+class FollowedLog:
+    """Decides what a reader of a journal is sent.
+
+    An unfinished step is held back until its process is known to be alive. If the process died, another one generates
+    the step again, and a reader that has not seen it sees one undisturbed answer. A reader that has seen what is
+    withdrawn gets `reset-step`. If that cannot withdraw it, its stream ends and it resumes.
+    """
+
+    def __init__(self, *, skips_start: bool = False) -> None:
+        self.has_ended = False
+        self._lines: list[bytes] = []
+        self._held: list[bytes] = []
+        self._skips_start = skips_start
+        self._skips_step = False
+        """A reset keeps the step's start, so that of the process that takes over is not sent."""
+        self._is_first = True
+
+    @property
+    def lines(self) -> list[bytes]:
+        """What the client has been sent and still displays, with the records between."""
+        return [*self._lines, START_STEP] if self._skips_step else self._lines
+
+    def take(self, chunks: Sequence[Chunk]) -> bytes:
+        """Take the next chunks and return the bytes to send. A chunk without lines is a sign of life."""
+        if not chunks and not self._is_first:
+            return b""
+        lines = lines_of(chunks)
+        if self._skips_start:
+            self._skips_start = not any(map(is_start, lines))
+            lines = [line for line in lines if not is_start(line)]
+        is_first, self._is_first = self._is_first, False
+        lines, self._held = [*self._held, *lines], []
+        reset = b""
+        if any(map(withdraws, lines)):
+            lines, reset = self._without_withdrawn(lines)
+        if is_first and not (lines and lines[-1] == sse.DONE_LINE):
+            begun = open_step(lines)
+            self._held = [] if begun is None else lines[begun:]
+            lines = lines[:begun]
+        return reset + self._send(lines)
+
+    def _without_withdrawn(self, lines: Sequence[bytes]) -> tuple[list[bytes], bytes]:
+        """Return what is left to send of the lines, and what withdraws what was sent of them."""
+        kept = surviving([*self._lines, *lines])
+        rest, withdrawn = unread(self._lines, kept)
+        self._lines = kept[: len(kept) - len(rest)]
+        if not withdrawn:
+            return rest, b""
+        if not may_be_reset(withdrawn):
+            self.has_ended = True
+            return [], b""
+        self._skips_step = self._skips_step or START_STEP in withdrawn
+        return rest, sse.encode(ResetStep())
+
+    def _send(self, lines: list[bytes]) -> bytes:
+        if self.has_ended:
+            return b""
+        self._lines += lines
+        self.has_ended = bool(lines) and lines[-1] == sse.DONE_LINE
+        shown = [line for line in lines if is_shown(line)]
+        if self._skips_step and START_STEP in shown:
+            shown.remove(START_STEP)
+            self._skips_step = False
+        return sse.frames_of(shown)
+
+
+class RestOfLog:
+    """Decides what a reader that has seen the first events of a journal is sent: `startIndex` of a client,
+    `Last-Event-ID` of a browser.
+
+    An event's position is its place among the events of one journal. That holds as long as nothing was withdrawn:
+    another process, or another model call, shows other events in the place of those that were.
+    """
+
+    def __init__(self, seen: int) -> None:
+        self.lines: list[bytes] = []
+        self.has_ended = False
+        self.unmatched = seen
+        """How many of the events that were seen have not been found in the journal yet."""
+
+    def take(self, chunks: Sequence[Chunk]) -> bytes:
+        """Take the next chunks and return the bytes to send."""
+        lines = lines_of(chunks)
+        self.lines += lines
+        self.has_ended = bool(lines) and lines[-1] == sse.DONE_LINE
+        if any(map(withdraws, lines)) and (self.unmatched or len(surviving(self.lines)) < len(self.lines)):
+            self.has_ended = True
+            return LOST
+        shown = [line for line in lines if is_shown(line) and line != sse.DONE_LINE]
+        rest, self.unmatched = shown[self.unmatched :], max(0, self.unmatched - len(shown))
+        return sse.frames_of([*rest, sse.DONE_LINE] if self.has_ended else rest)
+
+
+def count_events(chunks: Sequence[Chunk]) -> int:
+    """Return how many events of a journal its readers have seen."""
+    return sum(is_shown(line) and line != sse.DONE_LINE for line in lines_of(chunks))
