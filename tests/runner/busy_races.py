@@ -148,6 +148,16 @@ class Race:
         assert last.stream is not None, last.refusal
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._settled(last)
+            await self._free()
+
+    async def _free(self) -> None:
+        """Wait for the turns of requests that a busy machine delayed until after the last message."""
+        while (head := await self.sessions.head()).turn is not None or head.queue:
+            await self._approve_all()
+            self.sessions.pass_by(LEASE_SECONDS / 10)
+            if (stream := await self._runner(self._process()).take_up()) is not None:
+                await stream.ended()
+            await asyncio.sleep(0.003)
 
     async def _settled(self, last: Posted) -> None:
         """Wait for the last answer. What a turn before it asks is approved: nobody else would."""
