@@ -8,6 +8,7 @@ from omniagent.ai.runner import Runner, TimeLeft, forever, traced
 from omniagent.budget.spending import Spending, agent_account
 from omniagent.session.query import Query
 from omniagent.settings import Budget, Busy
+from omniagent.turns.engine.submit import Submission
 from omniagent.turns.hooks import call_back
 from omniagent.turns.state import is_over
 
@@ -22,10 +23,8 @@ class TurnOperator(Runner):
         Idempotent by id. `TurnHooks.on_work` is called to have it answered; if that fails, the sweep finds it. Raises
         every refusal that can be known now.
         """
-        from omniagent.turns.engine.acceptance import accept  # needed only for background messages
-
         checked = self._checked(query, busy)
-        await accept(await self._setup(checked.agent), checked)
+        await Submission(await self._setup(checked.agent), checked, self._limit(None)).accept()
         return checked.message_id
 
     @traced("take_up")

@@ -37,6 +37,18 @@ class SessionSetup:
         change = state.transition(head, event, self.session.now(), lease_seconds=self.settings.lease_seconds)
         return change.after if await self.session.write(change) else None
 
+    async def settle(self, head: SessionHead, event: state.Event) -> SessionHead | None:
+        """Apply an event of a run's own turn, whatever else has changed since. None if the run has lost the turn."""
+        fresh: SessionHead | None = head
+        while fresh is not None:
+            try:
+                if (after := await self.apply(fresh, event)) is not None:
+                    return after
+            except state.Moved:
+                return None
+            fresh = await self.session.head()
+        return None
+
     async def is_alive(self, turn: LiveTurn, key: str | None = None) -> bool:
         """Whether the process of a running turn has shown a sign of life within a lease. `key`: another session's."""
         newest = await self.registry.read(key or self.session.key, turn.journal, newest=True)

@@ -16,12 +16,12 @@ from omniagent.aio import retry_once, within
 from omniagent.errors import AnswerTooLong, OmniAgentError, StorageError, StorageRejected, StorageUnavailable, TurnLost
 from omniagent.messages import FinishReason, Status
 from omniagent.protocol import events
-from omniagent.session.live import SessionHead, SessionMessage
+from omniagent.session.live import SessionMessage
 from omniagent.tracing import current_traceparent
 from omniagent.turns.engine.answer_work import Ending
 from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.side_work import SummaryBeside
-from omniagent.turns.state import End, Moved, Wait
+from omniagent.turns.state import End, Wait
 
 logger = logging.getLogger(__name__)
 
@@ -102,16 +102,9 @@ class Conclusion:
         """End the turn with this answer, or let it wait. Returns the stored answer."""
         run = self._run.turn.run
         event = Wait(run, answer) if answer.status == "waiting" else End(run, answer)
-        head: SessionHead | None = self._run.keeper.head
-        while head is not None:
-            try:
-                after = await self._setup.apply(head, event)
-            except Moved:
-                break
-            if after is not None:
-                self._run.keeper.head = after
-                return answer
-            head = await self._setup.session.head()
+        if (after := await self._setup.settle(self._run.keeper.head, event)) is not None:
+            self._run.keeper.head = after
+            return answer
         stored = await self._setup.session.node(answer.id)
         if stored is None or stored.run != run:
             raise TurnLost(f"turn {answer.id} was taken over, or its session is deleted")

@@ -34,7 +34,7 @@ class SummaryBeside:
         self._task: asyncio.Task[Summarized] | None = None
         self._cost = Usage()
         """Of the model calls so far. Reported after the answer, also if the summary fails or is given up."""
-        self._is_given_up = asyncio.Event()
+        self._given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.missed = False
         """A due summary was not generated."""
 
@@ -62,7 +62,8 @@ class SummaryBeside:
 
     def give_up(self) -> None:
         """Stop waiting for the summary: the process ends."""
-        self._is_given_up.set()
+        if not self._given_up.done():
+            self._given_up.set_result(None)
 
     async def finish(self) -> None:
         """Wait for the summary: one tick if missed summaries are generated elsewhere, otherwise while there is time."""
@@ -71,15 +72,13 @@ class SummaryBeside:
             return
         left = max(0.0, self._run.limit.time_left())
         patience = min(left, self._setup.settings.tick_seconds) if hooks.leaves_summaries else left
-        given_up = asyncio.create_task(self._is_given_up.wait())
+        ends: list[asyncio.Future[Any]] = [task, self._given_up]
+        timeout = None if patience == float("inf") else patience
         try:
-            await asyncio.wait(
-                [task, given_up],
-                timeout=None if patience == float("inf") else patience,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await asyncio.wait(ends, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await cancelled(given_up, *([] if task.done() else [task]))
+            if not task.done():
+                await cancelled(task)
             hooks.note_cost("summary", self._cost)
         if not task.done() or task.cancelled():
             logger.info("summary left to the queue")

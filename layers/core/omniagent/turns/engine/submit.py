@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from omniagent.ai.result import AnswerSource
-from omniagent.errors import TurnInProgress
+from omniagent.errors import InvalidRequest, TooManyTurns, TurnInProgress
 from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
 from omniagent.session.query import Query
 from omniagent.settings import Busy
@@ -14,6 +14,7 @@ from omniagent.turns import state as states
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.beginning import begin
 from omniagent.turns.engine.following import follow
+from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.setup import TurnSetup
 from omniagent.turns.watch.stopping import stop_session
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 INTERRUPT_SECONDS = 30.0
 """How long a regeneration waits for the turn that it interrupts."""
+NOT_A_MESSAGE = "Only a new message can be answered in the background."
 
 
 class Submission:
@@ -43,6 +45,27 @@ class Submission:
                 with suppress(states.Moved):
                     if (source := await self._carried_out(state, decision)) is not None:
                         return source
+
+    async def accept(self) -> None:
+        """Put the message in line, for another process to answer it later. Raises a `RequestError` if it is refused."""
+        setup, query = self._setup, self._query
+        if query.regenerate or not query.text:
+            raise InvalidRequest(NOT_A_MESSAGE)
+        is_accepted = False
+        while not is_accepted:
+            state = setup.with_agent(await self._session.load(query))
+            decision = await decided(setup, state, query, background=True)
+            if isinstance(decision, states.Refuse):
+                raise decision.error
+            if not isinstance(decision, states.GetInLine):
+                break  # it is in line, being answered, or answered
+            busy = [turn for _, turn in await self._session.busy_sessions() if turn is None or turn.until is None]
+            if len(busy) >= setup.settings.max_readers_per_user:
+                raise TooManyTurns
+            await setup.meter.admit()
+            with suppress(states.Moved):
+                is_accepted = await queue(setup, state.head, decision.message, decision.closes)
+        await call_back(setup.hooks.on_work)
 
     async def _carried_out(self, state: SessionState, decision: states.Decision) -> AnswerSource | None:
         """Do what was decided. None if the session has moved on, so it is decided again."""

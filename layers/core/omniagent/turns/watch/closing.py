@@ -81,30 +81,17 @@ async def close_turn(setup: SessionSetup, taken: Taken, status: Status) -> None:
     draft = fold(taken.chunks[:-1], base_parts(base), takes_over=False)
     answer = _closed_answer(setup, turn, draft, base, status)
     try:
-        is_closed = await _ended(setup, taken, answer)
+        after = await setup.settle(taken.head, End(turn.run, answer))
     except StorageRejected:
         from omniagent.turns.engine.reduced_parts import reduced_parts
 
         logger.exception("interrupted answer cannot be stored as it is")
         answer = replace(answer, parts=reduced_parts(answer.parts))
-        is_closed = await _ended(setup, taken, answer)
-    if is_closed:
+        after = await setup.settle(taken.head, End(turn.run, answer))
+    if after is not None:
         turn_state("running", status)
         session_state("running", "idle")
         logger.warning("dead turn closed", extra={"turn_id": answer.id, "status": status, "parts": len(answer.parts)})
-
-
-async def _ended(setup: SessionSetup, taken: Taken, answer: SessionMessage) -> bool:
-    """End a turn that was taken over. False if another process has it."""
-    fresh: SessionHead | None = taken.head
-    while fresh is not None:
-        try:
-            if await setup.apply(fresh, End(taken.turn.run, answer)) is not None:
-                return True
-        except Moved:
-            return False
-        fresh = await setup.session.head()
-    return False
 
 
 def base_parts(base: SessionMessage | None) -> list[Part]:
