@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 2.0
 """Pause between attempts to begin a turn that the user's limit or an unreachable store prevents."""
-UNLIMITED_SECONDS = 3600.0
-"""How long a waiting request without a deadline counts as a reader."""
 
 
 class QueuedAnswer:
@@ -46,7 +44,7 @@ class QueuedAnswer:
     again. Behind a turn that waits for a human, that is after FOLLOW_SECONDS: the approval may take a month.
     """
 
-    def __init__(self, setup: TurnSetup, query: Query, node: str, limit: TimeLimit) -> None:
+    def __init__(self, setup: TurnSetup, query: Query, node: str, limit: TimeLimit, seat: ReaderSeat) -> None:
         self._setup = setup
         self._session = setup.session
         self._query = query
@@ -55,46 +53,30 @@ class QueuedAnswer:
         # The latest time to begin the turn. The rest of the deadline belongs to the turn itself.
         has_deadline = limit.deadline is not None
         self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if has_deadline else math.inf
-        self._seat = ReaderSeat(setup)
+        self._seat = seat
         self._node = node
         self._latest_turn = ""
         self._held_up_since: float | None = None
         self._looked_at = time.monotonic()
         self._run_for_others: list[AnswerSource] = []
         self._is_stopped = False
-        self._task: asyncio.Task[AnswerSource | None] | None = None
-
-    async def seated(self) -> "QueuedAnswer":
-        """Count this reader. Raises `TooManyReaders`."""
-        await self._seat.take(min(UNLIMITED_SECONDS, self._limit.time_left()))
-        return self
-
-    async def leave(self) -> None:
-        """Do not wait after all."""
-        await self._seat.leave()
-
-    def start(self) -> "QueuedAnswer":
-        """Begin to wait."""
         self._task = asyncio.create_task(self._wait(), name=f"waiting {self._message_id}")
         self._session.open_turns.add(self)
         self._task.add_done_callback(lambda _: self._session.open_turns.discard(self))
-        return self
 
     @property
     def message_id(self) -> str:
         """The id of the answer's message. Empty while the message is in line."""
-        source = self._source
-        return source.message_id if source is not None else ""
+        return self._source.message_id if self._source is not None else ""
 
     @property
     def journal_id(self) -> str:
         """Empty while the message is in line."""
-        source = self._source
-        return source.journal_id if source is not None else ""
+        return self._source.journal_id if self._source is not None else ""
 
     async def frames(self) -> AsyncIterator[bytes]:
         yield sse.KEEP_ALIVE  # the message is durable: the status line need not wait
-        task = self._started
+        task = self._task
         while not task.done():
             await asyncio.wait([task], timeout=KEEP_ALIVE_SECONDS)
             if not task.done():
@@ -109,14 +91,14 @@ class QueuedAnswer:
                 yield frames
 
     async def result(self) -> RunResult:
-        source = await asyncio.shield(self._started)
+        source = await asyncio.shield(self._task)
         if source is None:
             raise TurnInProgress("The message is queued. Send the same request again.")
         return await source.result()
 
     async def ended(self) -> None:
         """Wait for all work of this process: this message's turn, and the turns run before it."""
-        await asyncio.wait([self._started])
+        await asyncio.wait([self._task])
         sources = [*self._run_for_others, *([self._source] if self._source is not None else [])]
         await asyncio.gather(*(source.ended() for source in sources))
         await self._seat.leave()
@@ -129,17 +111,11 @@ class QueuedAnswer:
 
     def shut_down(self) -> None:
         """Stop waiting. The message stays in line."""
-        self._started.cancel()
-
-    @property
-    def _started(self) -> "asyncio.Task[AnswerSource | None]":
-        if self._task is None:
-            raise RuntimeError("the message is not in line")
-        return self._task
+        self._task.cancel()
 
     @property
     def _source(self) -> AnswerSource | None:
-        task = self._started
+        task = self._task
         if not task.done() or task.cancelled() or task.exception() is not None:
             return None
         return task.result()

@@ -3,27 +3,24 @@
 import asyncio
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import InvalidRequest, TooManyTurns, TurnInProgress
 from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
 from omniagent.session.query import Query
-from omniagent.settings import Busy
 from omniagent.turns import state as states
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.beginning import begin
-from omniagent.turns.engine.following import follow
+from omniagent.turns.engine.following import ReaderSeat, follow
 from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.setup import TurnSetup
 from omniagent.turns.watch.stopping import stop_session
 
-if TYPE_CHECKING:
-    from omniagent.turns.engine.queued import QueuedAnswer
-
 INTERRUPT_SECONDS = 30.0
 """How long a regeneration waits for the turn that it interrupts."""
+UNLIMITED_SECONDS = 3600.0
+"""How long a waiting request without a deadline counts as a reader."""
 NOT_A_MESSAGE = "Only a new message can be answered in the background."
 
 
@@ -40,21 +37,19 @@ class Submission:
         """Return the answer to read. Raises a `RequestError`, or the error that makes the session unavailable."""
         with self._setup.bound():
             while True:
-                state = self._setup.with_agent(await self._session.load(self._query))
-                decision = await decided(self._setup, state, self._query)
+                state, decision = await self._decided()
                 with suppress(states.Moved):
                     if (source := await self._carried_out(state, decision)) is not None:
                         return source
 
     async def accept(self) -> None:
         """Put the message in line, for another process to answer it later. Raises a `RequestError` if it is refused."""
-        setup, query = self._setup, self._query
-        if query.regenerate or not query.text:
+        setup = self._setup
+        if self._query.regenerate or not self._query.text:
             raise InvalidRequest(NOT_A_MESSAGE)
         is_accepted = False
         while not is_accepted:
-            state = setup.with_agent(await self._session.load(query))
-            decision = await decided(setup, state, query, background=True)
+            state, decision = await self._decided(background=True)
             if isinstance(decision, states.Refuse):
                 raise decision.error
             if not isinstance(decision, states.GetInLine):
@@ -64,7 +59,7 @@ class Submission:
                 raise TooManyTurns
             await setup.meter.admit()
             with suppress(states.Moved):
-                is_accepted = await queue(setup, state.head, decision.message, decision.closes)
+                is_accepted = await self._enqueue(state.head, decision.message, decision.closes)
         await call_back(setup.hooks.on_work)
 
     async def _carried_out(self, state: SessionState, decision: states.Decision) -> AnswerSource | None:
@@ -89,8 +84,8 @@ class Submission:
             case states.WaitInLine():
                 message = next(each for each in state.head.queue if each.id == self._query.message_id)
                 if state.head.queue[0] is message:  # its request may have died before the signal
-                    await signal(self._setup, state.head, self._query.busy)
-                return (await self._seated(message)).start()
+                    await self._signal(state.head)
+                return self._waiting(message, await self._seat())
         return None
 
     async def _interrupt(self, turn: LiveTurn) -> None:
@@ -114,44 +109,50 @@ class Submission:
     ) -> AnswerSource | None:
         """Get in line and wait there. A request too many is refused before its message is stored."""
         await self._setup.meter.admit()
-        answer, is_queued = await self._seated(message), False
+        seat, is_queued = await self._seat(), False
         try:
-            is_queued = await queue(self._setup, head, message, closes)
+            is_queued = await self._enqueue(head, message, closes)
         finally:
             if not is_queued:
-                await answer.leave()
-        return answer.start() if is_queued else None
+                await seat.leave()
+        return self._waiting(message, seat) if is_queued else None
 
-    async def _seated(self, message: QueuedMessage) -> "QueuedAnswer":
+    async def _seat(self) -> ReaderSeat:
+        """Count this request as a reader. Raises `TooManyReaders`."""
+        seat = ReaderSeat(self._setup)
+        await seat.take(min(UNLIMITED_SECONDS, self._limit.time_left()))
+        return seat
+
+    def _waiting(self, message: QueuedMessage, seat: ReaderSeat) -> AnswerSource:
         from omniagent.turns.engine.queued import QueuedAnswer  # needed only for a message in line
 
-        return await QueuedAnswer(self._setup, self._query, message.node, self._limit).seated()
+        return QueuedAnswer(self._setup, self._query, message.node, self._limit, seat)
 
+    async def _decided(self, *, background: bool = False) -> tuple[SessionState, states.Decision]:
+        """Read the session and decide, after a look at the running turn's journal if there is one."""
+        setup = self._setup
+        state = setup.with_agent(await self._session.load(self._query))
+        turn = state.head.running
+        decision = states.decide(
+            state,
+            self._query,
+            now=self._session.now(),
+            dead=turn is not None and not await setup.is_alive(turn),
+            background=background,
+            limit=setup.settings.max_queued_messages,
+        )
+        return state, decision
 
-async def decided(setup: TurnSetup, state: SessionState, query: Query, *, background: bool = False) -> states.Decision:
-    """Decide, after a look at the running turn's journal if there is one."""
-    turn = state.head.running
-    return states.decide(
-        state,
-        query,
-        now=setup.session.now(),
-        dead=turn is not None and not await setup.is_alive(turn),
-        background=background,
-        limit=setup.settings.max_queued_messages,
-    )
+    async def _enqueue(self, head: SessionHead, message: QueuedMessage, closes: SessionMessage | None) -> bool:
+        """Put a message in line. False if the session has moved on."""
+        event = states.Close(closes, message) if closes is not None else states.Enqueue(message)
+        after = await self._setup.apply(head, event)
+        if after is not None:
+            await self._signal(after)
+        return after is not None
 
-
-async def queue(setup: TurnSetup, head: SessionHead, message: QueuedMessage, closes: SessionMessage | None) -> bool:
-    """Put a message in line. False if the session has moved on."""
-    event = states.Close(closes, message) if closes is not None else states.Enqueue(message)
-    after = await setup.apply(head, event)
-    if after is not None:
-        await signal(setup, after, message.busy)
-    return after is not None
-
-
-async def signal(setup: TurnSetup, head: SessionHead, busy: Busy | None) -> None:
-    """Tell the running turn of a message in line that steers or interrupts it."""
-    if head.running is not None and busy in ("steer", "interrupt"):
-        stops = busy == "interrupt"
-        await setup.registry.signal(setup.session.key, head.running.journal, stop=stops, mail=not stops)
+    async def _signal(self, head: SessionHead) -> None:
+        """Tell the running turn of a message in line that steers or interrupts it."""
+        if head.running is not None and self._query.busy in ("steer", "interrupt"):
+            stops = self._query.busy == "interrupt"
+            await self._setup.registry.signal(self._session.key, head.running.journal, stop=stops, mail=not stops)
