@@ -99,8 +99,6 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     },
     "ai.operator": {"ai", "ai.runner", "budget", "session", "settings", "turns"},
     "aws": {
-        "ai",
-        "ai.providers",
         "aws.credentials",
         "aws.http_pool",
         "aws.signature",
@@ -129,13 +127,10 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "turns",
     },
     "app.on_lambda": {
-        "ai",
-        "ai.providers",
         "app",
         "aws",
         "budget",
         "errors",
-        "messages",
         "persistence",
         "project",
         "settings",

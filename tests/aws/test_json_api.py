@@ -1,6 +1,7 @@
 """The signed calls to AWS, against botocore's own signer and a server that fails."""
 
 import asyncio
+import math
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -145,10 +146,10 @@ async def test_a_patient_call_is_repeated_as_long_as_the_invocation_lasts() -> N
     with Endpoint(*[busy] * 5, (200, {"TableNames": []})) as endpoint:
         api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=KEYS)
         with ends_within(RESPONSE_SECONDS), pytest.raises(AwsUnreachable):
-            await api.call_patiently(patience(600), "ListTables")
+            await api.call("ListTables", attempts=math.inf, seconds=patience(600))
         assert len(endpoint.requests) == 1
         with ends_within(600):
-            assert await api.call_patiently(patience(600), "ListTables") == {"TableNames": []}
+            assert await api.call("ListTables", attempts=math.inf, seconds=patience(600)) == {"TableNames": []}
         await api.aclose()
     assert len(endpoint.requests) == 6
 

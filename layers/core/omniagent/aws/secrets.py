@@ -6,6 +6,7 @@ Values appear in no error message and no environment variable, and logs mask the
 
 import asyncio
 import json
+import math
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ class SecretStore:
         call_timeout = min(CALL_TIMEOUT_SECONDS, max(seconds / 2, 0.1))
         api = AwsJson(SECRETS_MANAGER, region=_region(arn), timeout_seconds=call_timeout)
         try:
-            answer = await api.call_patiently(seconds, "GetSecretValue", SecretId=arn)
+            answer = await api.call("GetSecretValue", attempts=math.inf, seconds=seconds, SecretId=arn)
         except AwsUnreachable as exc:
             raise SecretsUnavailable(f"Secret {arn}: {exc}") from exc
         except AwsRefused as exc:
