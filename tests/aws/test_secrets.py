@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from local.aws import Aws
-from omniagent.aws.invocation_end import RESPONSE_SECONDS, ends_within
 from omniagent.aws.secrets import SecretStore
 from omniagent.errors import ConfigurationError, SecretsUnavailable
+from omniagent.invocation import RESPONSE_SECONDS, ends_within
 from tests.fixtures.endpoint import Endpoint
 
 SLOW = "arn:aws:secretsmanager:us-east-1:123456789012:secret:slow"

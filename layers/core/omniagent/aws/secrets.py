@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
-from omniagent.aws.invocation_end import patience
 from omniagent.aws.json_api import SECRETS_MANAGER, AwsJson
 from omniagent.errors import ConfigurationError, SecretsUnavailable
+from omniagent.invocation import time_left
 from omniagent.tracing.redaction import hide
 
 READ_TIMEOUT_SECONDS: Final = 60.0
@@ -72,7 +72,7 @@ class SecretStore:
 
     async def _read(self, arn: str, entry: _Entry) -> str:
         entry.tried_at = time.monotonic()
-        seconds = patience(self._timeout)
+        seconds = max(0.0, min(self._timeout, time_left()))
         call_timeout = min(CALL_TIMEOUT_SECONDS, max(seconds / 2, 0.1))
         api = AwsJson(SECRETS_MANAGER, region=_region(arn), timeout_seconds=call_timeout)
         try:

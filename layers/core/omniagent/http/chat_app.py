@@ -16,9 +16,9 @@ from omniagent.ai.schema import json_output
 from omniagent.errors import InvalidRequest, NoRunQueue, StorageUnavailable
 from omniagent.http.auth import Authenticate, Caller, find_caller, lazy_authenticator
 from omniagent.http.chat_bodies import ChatRequest, read_chat_request
-from omniagent.http.deadlines import deadline_of
 from omniagent.http.json_body import read_json, read_model
 from omniagent.http.problems import Boundary, raise_again
+from omniagent.invocation import invocation_end
 from omniagent.protocol import sse
 from omniagent.protocol.ui_messages import sdk_version, ui_message
 from omniagent.session.ids import check_id
@@ -104,9 +104,10 @@ async def chat(request: Request) -> Response:
     if _flag(request, "background", default=False):
         return await _accepted(application, runner, body)
     if body.replies:
-        stream = await _reply(request, caller, runner, body)
+        message_id, approver = body.query.message_id, _approver(caller)
+        stream = await runner.reply(*body.replies, message_id=message_id, approver=approver, deadline=invocation_end())
     else:
-        stream = await runner.start(body.query, deadline=deadline_of(request.scope))
+        stream = await runner.start(body.query, deadline=invocation_end())
     if is_streamed:
         return streamed(request, stream)
     try:
@@ -139,7 +140,7 @@ async def resume(request: Request) -> Response:
     session_id, _, journal = request.path_params["session_id"].partition(":")
     runner = await _runner(request, caller, check_id(session_id, "session id"))
     position = read_position(request, journal)
-    stream = await runner.resume(deadline=deadline_of(request.scope), after=position)
+    stream = await runner.resume(deadline=invocation_end(), after=position)
     if stream is None:
         return Response(status_code=204)
     response, seen = streamed(request, stream), stream.seen or 0
@@ -161,19 +162,10 @@ async def decide(request: Request) -> Response:
     body = await read_model(request, Decision)
     runner, message_id = await application.runner_of_request(request_id)
     reply = ToolReply(approved=body.approved, reason=body.reason, request_id=request_id)
-    deadline = deadline_of(request.scope)
+    deadline = invocation_end()
     stream = await runner.reply(reply, message_id=message_id, approver=_approver(caller), deadline=deadline)
     # The decision is stored. The turn runs in this invocation, but the approver does not wait for it.
     return JSONResponse({"id": request_id, "approved": body.approved}, background=BackgroundTask(stream.ended))
-
-
-async def _reply(request: Request, caller: Caller, runner: "TurnOperator", body: ChatRequest) -> "AnswerStream":
-    return await runner.reply(
-        *body.replies,
-        message_id=body.query.message_id,
-        approver=_approver(caller),
-        deadline=deadline_of(request.scope),
-    )
 
 
 def _approver(caller: Caller) -> "Approver":

@@ -170,18 +170,15 @@ def problem_response(exc: Exception, request_id: str) -> Response:
     return _respond(problem, _error_headers(error))
 
 
-def refused_event(request_id: str, *, source_ip: str, reason: str) -> dict[str, Any]:
-    """Return the payload 2.0 response to an event that is not a readable HTTP request."""
-    error = MalformedRequest("The request cannot be read.")
-    error.reason = reason
-    with bind_request_id(request_id, source_ip=source_ip[:_MAX_ADDRESS_LENGTH]):
-        response = problem_response(error, request_id)
-    _add_headers(response.headers, {"path": "", "omniagent.request_id": request_id})
-    return {
-        "statusCode": response.status_code,
-        "headers": dict(response.headers),
-        "body": bytes(response.body).decode(),
-    }
+def refusal(reason: str) -> Boundary:
+    """Return an app that answers whatever cannot be read as an HTTP request. The reason is logged."""
+
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - ASGI's signature
+        error = MalformedRequest("The request cannot be read.")
+        error.reason = reason
+        raise error
+
+    return Boundary(refuse)
 
 
 def _http_exception(exc: HTTPException, request_id: str) -> Response:

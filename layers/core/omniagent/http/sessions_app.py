@@ -15,7 +15,6 @@ from omniagent.ai.approvals import Approver, may_reply, requests_of
 from omniagent.app.application import Application
 from omniagent.app.housekeeping import Housekeeping
 from omniagent.http.auth import Authenticate, Caller
-from omniagent.http.deadlines import time_left
 from omniagent.http.documented import PAID, WITH_BODY, body_schema, component_schemas, documented
 from omniagent.http.fastapi_app import CurrentCaller, ProcessApplication, create_app
 from omniagent.http.json_body import read_model
@@ -40,6 +39,7 @@ from omniagent.http.resources import (
     UsageResource,
 )
 from omniagent.http.shown_messages import ShownMessage
+from omniagent.invocation import time_left
 from omniagent.persistence.cursor import MessageCursor
 from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.snippets import snippets
@@ -154,11 +154,9 @@ async def rename_session(
         errors.NotFound, errors.RegistryUnavailable, errors.QueueUnavailable, errors.DeletionUnfinished
     ),
 )
-async def delete_session(
-    session_id: SessionId, request: Request, caller: CurrentCaller, application: ProcessApplication
-) -> None:
+async def delete_session(session_id: SessionId, caller: CurrentCaller, application: ProcessApplication) -> None:
     """Delete a session and all its messages. A running turn is discarded."""
-    await Housekeeping(application).erase_session(_key(caller, session_id), time_left=time_left(request.scope))
+    await Housekeeping(application).erase_session(_key(caller, session_id), time_left=time_left)
 
 
 @router.get("/sessions/{session_id}/messages", responses=documented(errors.NotFound))
@@ -384,9 +382,9 @@ async def get_usage(caller: CurrentCaller, application: ProcessApplication) -> U
     status_code=204,
     responses=documented(errors.RegistryUnavailable, errors.QueueUnavailable, errors.DeletionUnfinished),
 )
-async def delete_me(request: Request, caller: CurrentCaller, application: ProcessApplication) -> None:
+async def delete_me(caller: CurrentCaller, application: ProcessApplication) -> None:
     """Delete the user and all their sessions."""
-    await Housekeeping(application).erase_user(user_id_of(caller.client_id), time_left=time_left(request.scope))
+    await Housekeeping(application).erase_user(user_id_of(caller.client_id), time_left=time_left)
 
 
 async def _requests_for(

@@ -2,10 +2,6 @@
 
 It keeps awslambdaric's loop, context, logging, JSON and SnapStart hooks, and adds one thing: a `StreamingResult` is
 posted in the Runtime API's streaming mode. The exec wrapper starts `__main__`.
-
-A Function URL with `InvokeMode: RESPONSE_STREAM` passes a plain JSON result on unchanged, with status and headers in
-the body. So a payload 2.0 response is posted as a stream of one chunk. Only `sam local`, whose emulator cannot stream,
-gets it as JSON.
 """
 
 import gc
@@ -17,7 +13,7 @@ from awslambdaric.lambda_runtime_client import LambdaRuntimeClient  # type: igno
 from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller  # type: ignore[import-untyped]
 
 from omniagent.lambda_runtime import event_loop
-from omniagent.lambda_runtime.asgi import StreamingResult, as_stream, cannot_stream
+from omniagent.lambda_runtime.asgi import StreamingResult
 from omniagent.lambda_runtime.streamed_post import Beginning, StreamedPost
 
 logger = logging.getLogger(__name__)
@@ -27,8 +23,6 @@ class StreamingMarshaller(LambdaMarshaller):  # type: ignore[misc]  # awslambdar
     """Marshals to JSON, except for streamed results."""
 
     def marshal_response(self, response: Any) -> tuple[Any, str]:
-        if isinstance(response, dict) and "statusCode" in response and not cannot_stream():
-            response = as_stream(response)
         if isinstance(response, StreamingResult):
             return response, ""  # the post sets its own content type
         json_and_type: tuple[Any, str] = super().marshal_response(response)
