@@ -10,9 +10,9 @@ from starlette.requests import Request
 
 from omniagent.app.application import Application
 from omniagent.errors import InvalidRequest
-from omniagent.http.auth import Authenticate, Caller, find_caller, lazy_authenticator
+from omniagent.http.auth import Authenticate, Authenticator, Caller, find_caller
 from omniagent.http.problems import Boundary, Recover, raise_again
-from omniagent.settings import AuthMode, Settings
+from omniagent.settings import AuthMode
 from omniagent.validation import problems_of
 
 
@@ -65,22 +65,11 @@ def create_app(
     authenticate: Authenticate | None,
     components: Mapping[str, Any],
 ) -> FastAPI:
-    """Return an app whose routes can depend on `ProcessApplication` and `CurrentCaller`."""
-    app = bare_app(title, description, application.settings, components)
-    if authenticate is not None:
-        app.auth_mode = "none"  # the server's own: its documents cannot know it
-    app.state.application = application
-    app.state.authenticate = authenticate or lazy_authenticator(application.settings, local=application.local)
-    install_problems(app, recover=application.recover)
-    if origins := application.settings.cors_origins:
-        from omniagent.http.cors import add_cors  # only behind API Gateway
+    """Return an app whose routes can depend on `ProcessApplication` and `CurrentCaller`.
 
-        add_cors(app, origins)  # added last, and so outermost: pages must be able to read problem responses, too
-    return app
-
-
-def bare_app(title: str, description: str, settings: Settings, components: Mapping[str, Any]) -> DescribedApp:
-    """Return an app with pages at /docs and /openapi.json, unless the settings switch them off."""
+    It has pages at /docs and /openapi.json, unless the settings switch them off.
+    """
+    settings = application.settings
     app = DescribedApp(
         title=title,
         description=description,
@@ -92,7 +81,16 @@ def bare_app(title: str, description: str, settings: Settings, components: Mappi
         # A redirect would contain the request's host, which behind a CDN is not the one that the client called.
         redirect_slashes=False,
     )
-    app.components, app.auth_mode = components, settings.auth_mode
+    # Of a server's own authentication, the documents know nothing.
+    app.components, app.auth_mode = components, settings.auth_mode if authenticate is None else "none"
+    app.state.application = application
+    app.state.authenticate = authenticate or Authenticator(settings, local=application.local).authenticate
+    install_problems(app, recover=application.recover)
+    if settings.cors_origins:
+        from omniagent.http.cors import add_cors  # only behind API Gateway
+
+        # Added last, and so outermost: pages must be able to read problem responses, too.
+        add_cors(app, settings.cors_origins)
     return app
 
 
