@@ -155,7 +155,7 @@ async def resume(request: Request) -> Response:
 async def decide(request: Request) -> Response:
     """Approve or deny a request, as any permitted approver. The turn continues in its own session, for its own user."""
     from omniagent.ai.approvals import ToolReply
-    from omniagent.http.decisions import Decision  # only when a request is decided
+    from omniagent.http.reply_bodies import Decision  # only when a request is decided
 
     application: Application = request.app.state.application
     caller = await find_caller(request)

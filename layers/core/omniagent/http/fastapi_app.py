@@ -3,15 +3,19 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, NoReturn
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Path
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from omniagent.ai.operator import TurnOperator
 from omniagent.app.application import Application
 from omniagent.errors import InvalidRequest
 from omniagent.http.auth import Authenticate, Authenticator, Caller, find_caller
 from omniagent.http.problems import Boundary, Recover, raise_again
+from omniagent.persistence.catalog import Catalog
+from omniagent.persistence.documents import Session
+from omniagent.session.ids import ID_PATTERN, session_key, user_id_of
 from omniagent.settings import AuthMode
 from omniagent.validation import problems_of
 
@@ -23,6 +27,38 @@ async def process_application(request: Request) -> Application:
 
 ProcessApplication = Annotated[Application, Depends(process_application)]
 CurrentCaller = Annotated[Caller, Depends(find_caller)]
+SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
+
+
+async def _catalog(application: ProcessApplication) -> Catalog:
+    return await application.catalog()
+
+
+SessionCatalog = Annotated[Catalog, Depends(_catalog)]
+
+
+async def _own_key(session_id: SessionId, caller: CurrentCaller) -> str:
+    return session_key(user_id_of(caller.client_id), session_id)
+
+
+OwnKey = Annotated[str, Depends(_own_key)]
+"""The key of the session in the path, as one of the caller's."""
+
+
+async def _own_session(key: OwnKey, catalog: SessionCatalog) -> Session:
+    return await catalog.get(key)
+
+
+OwnSession = Annotated[Session, Depends(_own_session)]
+"""The caller's session in the path. A request for any other raises `NotFound`."""
+
+
+async def _own_runner(session_id: SessionId, caller: CurrentCaller, application: ProcessApplication) -> TurnOperator:
+    return await application.runner(caller.client_id, session_id, category=caller.category)
+
+
+OwnRunner = Annotated[TurnOperator, Depends(_own_runner)]
+"""The runner of the caller's session in the path, which need not exist yet."""
 
 
 SECURITY_SCHEMES: Mapping[AuthMode, dict[str, Any]] = {
