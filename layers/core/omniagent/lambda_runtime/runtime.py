@@ -6,6 +6,7 @@ posted in the Runtime API's streaming mode. The exec wrapper starts `__main__`.
 
 import gc
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
 # awslambdaric ships no types: the two classes below are its only subclasses.
@@ -60,18 +61,11 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
         if not isinstance(result_data, StreamingResult):
             super().post_invocation_result(invoke_id, result_data, content_type, invocation_id)
             return
-        event_loop.run(_stream(result_data, self._begin(invoke_id, invocation_id, result_data)))
+        event_loop.run(self.stream(invoke_id, invocation_id, result_data))
 
-    async def stream(self, invoke_id: str, invocation_id: str | None, result: StreamingResult) -> None:
-        """Post a result on the event loop that is running."""
-        await _stream(result, self._begin(invoke_id, invocation_id, result))
-
-    def _begin(self, invoke_id: str, invocation_id: str | None, result: StreamingResult) -> Beginning | None:
-        try:
-            return Beginning(self.lambda_runtime_address, invoke_id, invocation_id, result)
-        except OSError:
-            logger.exception("runtime api unreachable, response lost")
-            return None
+    def stream(self, invoke_id: str, invocation_id: str | None, result: StreamingResult) -> Coroutine[Any, Any, None]:
+        """Send the beginning of a result, before the event loop runs on. The coroutine posts the rest."""
+        return _post_rest(result, Beginning(self.lambda_runtime_address, invoke_id, invocation_id, result))
 
     def call_rapid(self, http_method: str, endpoint: str, *arguments: Any, **named: Any) -> None:
         """Report a failed start or restore. Unlike awslambdaric, support an address with a path, as emulators use."""
@@ -83,9 +77,8 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
             self.lambda_runtime_address = address
 
 
-async def _stream(result: StreamingResult, beginning: Beginning | None) -> None:
-    """Post the rest of a result. Its work runs to the end even if the Runtime API is gone."""
-    post = _NullPost() if beginning is None else await StreamedPost.open(beginning)
+async def _post_rest(result: StreamingResult, beginning: Beginning) -> None:
+    post = await StreamedPost.open(beginning)
     try:
         await result.stream(post)
         post.end()
@@ -93,15 +86,3 @@ async def _stream(result: StreamingResult, beginning: Beginning | None) -> None:
         logger.exception("response failed after its start")
         post.fail(error)
     await post.closed()
-
-
-class _NullPost:
-    """Discards a response that cannot be delivered."""
-
-    async def write(self, data: bytes) -> None: ...
-
-    def end(self) -> None: ...
-
-    def fail(self, error: BaseException) -> None: ...
-
-    async def closed(self) -> None: ...
