@@ -61,8 +61,7 @@ class AwsPlatform(Platform):
         arn = self._arn(name)
         if not arn:
             return await super().secret(name)
-        read = self._secrets.refresh if refresh else self._secrets.get
-        return await read(arn, *SECRET_KEYS[name])
+        return await self._secrets.get(arn, *SECRET_KEYS[name], refresh=refresh)
 
     def load(self) -> None:
         import aws_lambda_powertools.metrics  # noqa: F401 - imported to be loaded

@@ -47,25 +47,15 @@ class SecretStore:
         self._refresh_interval = refresh_interval_seconds
         self._entries: defaultdict[str, _Entry] = defaultdict(_Entry)
 
-    async def get(self, arn: str, *keys: str) -> str:
+    async def get(self, arn: str, *keys: str, refresh: bool = False) -> str:
         """Return the secret, cached after the first read.
 
-        A plain string is the value. In a JSON object, the value is under the first of `keys` that it has.
+        A plain string is the value. In a JSON object, the value is under the first of `keys` that it has. With
+        `refresh`, it is read again, for example after an authentication failure, unless that was tried just before.
         """
         entry = self._entries[arn]
         async with entry.lock:
-            if entry.value is None:
-                entry.value = await self._read(arn, entry)
-            return pick_value(arn, entry.value, keys)
-
-    async def refresh(self, arn: str, *keys: str) -> str:
-        """Read the secret again, for example after an authentication failure, and return its current value.
-
-        Reads are rate-limited: within the interval, the cached value is returned.
-        """
-        entry = self._entries[arn]
-        async with entry.lock:
-            is_due = time.monotonic() - entry.tried_at >= self._refresh_interval
+            is_due = refresh and time.monotonic() - entry.tried_at >= self._refresh_interval
             if entry.value is None or is_due:
                 entry.value = await self._read(arn, entry)
             return pick_value(arn, entry.value, keys)
