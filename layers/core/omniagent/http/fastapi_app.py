@@ -1,14 +1,13 @@
 """FastAPI with our application, authentication and problem responses."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from fastapi import Depends, FastAPI, Path
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from omniagent.ai.operator import TurnOperator
 from omniagent.app.application import Application
 from omniagent.errors import InvalidRequest
 from omniagent.http.auth import Authenticate, Authenticator, Caller, find_caller
@@ -18,6 +17,9 @@ from omniagent.persistence.documents import Session
 from omniagent.session.ids import ID_PATTERN, session_key, user_id_of
 from omniagent.settings import AuthMode
 from omniagent.validation import problems_of
+
+if TYPE_CHECKING:
+    from omniagent.ai.operator import TurnOperator
 
 
 async def process_application(request: Request) -> Application:
@@ -53,11 +55,11 @@ OwnSession = Annotated[Session, Depends(_own_session)]
 """The caller's session in the path. A request for any other raises `NotFound`."""
 
 
-async def _own_runner(session_id: SessionId, caller: CurrentCaller, application: ProcessApplication) -> TurnOperator:
+async def _own_runner(session_id: SessionId, caller: CurrentCaller, application: ProcessApplication) -> "TurnOperator":
     return await application.runner(caller.client_id, session_id, category=caller.category)
 
 
-OwnRunner = Annotated[TurnOperator, Depends(_own_runner)]
+OwnRunner = Annotated["TurnOperator", Depends(_own_runner)]
 """The runner of the caller's session in the path, which need not exist yet."""
 
 
