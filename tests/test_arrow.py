@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "layers" / "core" / "omniagent"
 
 LEAVES: dict[str, set[str]] = {
+    "invocation": set(),
     "lazy": set(),
     "declared": {"errors", "validation"},
     "aio": set(),
@@ -99,14 +100,13 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     },
     "ai.operator": {"ai", "ai.runner", "budget", "session", "settings", "turns"},
     "aws": {
-        "ai",
-        "ai.providers",
         "aws.credentials",
         "aws.http_pool",
         "aws.signature",
         "aio",
         "budget",
         "errors",
+        "invocation",
         "messages",
         "tracing",
         "turns",
@@ -129,13 +129,10 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "turns",
     },
     "app.on_lambda": {
-        "ai",
-        "ai.providers",
         "app",
         "aws",
         "budget",
         "errors",
-        "messages",
         "persistence",
         "project",
         "settings",
@@ -149,6 +146,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "app",
         "budget",
         "errors",
+        "invocation",
         "messages",
         "persistence",
         "protocol",
@@ -159,7 +157,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "validation",
     },
     "server": {"ai.operator", "app", "http", "lazy"},
-    "lambda_runtime": {"aws", "aws.credentials", "aws.http_pool", "http", "tracing"},
+    "lambda_runtime": {"aws.credentials", "aws.http_pool", "http", "invocation", "tracing"},
     "providers": {"ai.providers", "lazy", "messages"},
     "testing": {"ai.providers", "budget", "lazy", "session", "turns"},
 }

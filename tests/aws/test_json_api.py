@@ -1,6 +1,7 @@
 """The signed calls to AWS, against botocore's own signer and a server that fails."""
 
 import asyncio
+import math
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -18,7 +19,6 @@ from hypothesis import strategies as st
 from local.aws import Aws
 from omniagent.aws.credentials import CredentialCache, Credentials
 from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
-from omniagent.aws.invocation_end import RESPONSE_SECONDS, ends_within, patience
 from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.aws.signature import sign
 from tests.fixtures.endpoint import Endpoint, container_keys
@@ -140,15 +140,14 @@ async def test_what_may_pass_is_tried_again(answer: tuple[int, Any]) -> None:
     assert len(endpoint.requests) == 2
 
 
-async def test_a_patient_call_is_repeated_as_long_as_the_invocation_lasts() -> None:
+async def test_a_patient_call_is_repeated_as_long_as_its_time_lasts() -> None:
     busy = (400, {"__type": "ThrottlingException"})
     with Endpoint(*[busy] * 5, (200, {"TableNames": []})) as endpoint:
         api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=KEYS)
-        with ends_within(RESPONSE_SECONDS), pytest.raises(AwsUnreachable):
-            await api.call_patiently(patience(600), "ListTables")
+        with pytest.raises(AwsUnreachable):
+            await api.call("ListTables", attempts=math.inf, seconds=0)
         assert len(endpoint.requests) == 1
-        with ends_within(600):
-            assert await api.call_patiently(patience(600), "ListTables") == {"TableNames": []}
+        assert await api.call("ListTables", attempts=math.inf, seconds=600) == {"TableNames": []}
         await api.aclose()
     assert len(endpoint.requests) == 6
 

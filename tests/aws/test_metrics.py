@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from omniagent import Agent, InMemorySessionManager, Query, Runner, RunResult, TurnHooks, tool
-from omniagent.aws.metrics import emit_turn
+from omniagent import Agent, InMemorySessionManager, Query, Runner, RunResult, Settings, TurnHooks, tool
+from omniagent.app.on_lambda import AwsPlatform
 from omniagent.errors import BudgetExceeded, ModelRejected, ModelUnavailable, TooManyRequests
 from omniagent.messages import Usage
 from omniagent.providers import ModelFinish
@@ -19,7 +19,7 @@ async def test_a_turn_that_waits_is_counted_as_waiting_and_once_as_a_turn(capsys
         return "paid"
 
     async def on_end(result: RunResult) -> None:
-        emit_turn(result)
+        AwsPlatform(Settings()).emit_turn(result)
 
     model = ScriptedModel(["One moment. ", ToolCall("pay")], "Done.")
     session = InMemorySessionManager("ada", "chat")
@@ -37,7 +37,7 @@ async def test_a_regeneration_that_showed_nothing_does_not_count_the_previous_an
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def on_end(result: RunResult) -> None:
-        emit_turn(result)
+        AwsPlatform(Settings()).emit_turn(result)
 
     model = ScriptedModel("The first answer.", ModelUnavailable("down"))
     session = InMemorySessionManager("ada", "chat")
@@ -51,7 +51,7 @@ async def test_a_regeneration_that_showed_nothing_does_not_count_the_previous_an
 
 async def test_the_tokens_of_the_prompt_cache_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     async def on_end(result: RunResult) -> None:
-        emit_turn(result)
+        AwsPlatform(Settings()).emit_turn(result)
 
     usage = Usage(100, 5, cached_input_tokens=80, cache_write_tokens=20)
     model = ScriptedModel(["Hello.", ModelFinish("stop", usage)])
@@ -74,7 +74,7 @@ async def test_only_causes_of_ours_count_as_failed_turns(
     error: Exception, counted: tuple[float, float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def on_end(result: RunResult) -> None:
-        emit_turn(result)
+        AwsPlatform(Settings()).emit_turn(result)
 
     session = InMemorySessionManager("ada", "chat")
     runner = Runner(Agent("shop", ""), session, provider=ScriptedModel(error), hooks=TurnHooks(on_end=on_end))
@@ -85,7 +85,7 @@ async def test_only_causes_of_ours_count_as_failed_turns(
 
 async def test_a_session_deleted_while_it_answers_counts_as_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
     async def on_end(result: RunResult) -> None:
-        emit_turn(result)
+        AwsPlatform(Settings()).emit_turn(result)
 
     @tool
     async def wait() -> str:

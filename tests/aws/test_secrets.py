@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from local.aws import Aws
-from omniagent.aws.invocation_end import RESPONSE_SECONDS, ends_within
 from omniagent.aws.secrets import SecretStore
 from omniagent.errors import ConfigurationError, SecretsUnavailable
+from omniagent.invocation import RESPONSE_SECONDS, ends_within
 from tests.fixtures.endpoint import Endpoint
 
 SLOW = "arn:aws:secretsmanager:us-east-1:123456789012:secret:slow"
@@ -55,16 +55,16 @@ async def test_a_secret_is_kept_until_it_is_refreshed(aws: Aws) -> None:
     assert await store.get(arn) == "first"
     aws.put_secret("rotated", "second")
     assert await store.get(arn) == "first"
-    assert await store.refresh(arn) == "second"
+    assert await store.get(arn, refresh=True) == "second"
     assert await store.get(arn) == "second"
 
 
 async def test_refreshes_in_quick_succession_read_nothing_new(aws: Aws) -> None:
     arn = aws.put_secret("hammered", "first")
     store = SecretStore(refresh_interval_seconds=3600)
-    assert await store.refresh(arn) == "first"
+    assert await store.get(arn, refresh=True) == "first"
     aws.put_secret("hammered", "second")
-    assert await asyncio.gather(*(store.refresh(arn) for _ in range(5))) == ["first"] * 5
+    assert await asyncio.gather(*(store.get(arn, refresh=True) for _ in range(5))) == ["first"] * 5
 
 
 async def test_concurrent_callers_get_several_secrets(aws: Aws) -> None:

@@ -3,10 +3,9 @@
 from typing import Any
 
 import pytest
-from starlette.requests import Request
 
 from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated
-from omniagent.http.auth import Authenticator, Caller, lazy_authenticator
+from omniagent.http.auth import Authenticator, Caller, trusted_principals
 from omniagent.http.loopback import is_loopback, is_loopback_origin
 from omniagent.settings import Settings
 
@@ -150,7 +149,7 @@ async def test_those_who_share_an_arn_are_nobody_in_particular(listed: str) -> N
 )
 def test_a_principal_that_is_none_is_a_wrong_setting(entry: str) -> None:
     with pytest.raises(ConfigurationError, match="TRUSTED_PRINCIPALS"):
-        Authenticator(Settings(auth_mode="iam", trusted_principals=f"{ROLE},{entry}"))
+        trusted_principals(f"{ROLE},{entry}")
 
 
 class TestNone:
@@ -193,15 +192,11 @@ class TestNone:
         with pytest.raises(Unauthenticated):
             await self.authenticator.authenticate(there)
 
-    def test_on_lambda_the_mode_is_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="OMNIAGENT_LOCAL"):
-            Authenticator(Settings(auth_mode="none"))
-
     async def test_a_wrong_mode_is_an_error_of_the_request_and_not_of_the_import(self) -> None:
-        authenticate = lazy_authenticator(Settings(auth_mode="none"), local=False)
+        authenticator = Authenticator(Settings(auth_mode="none"))
         for _ in range(2):
             with pytest.raises(ConfigurationError, match="OMNIAGENT_LOCAL"):
-                await authenticate(Request(scope({"host": "localhost"}, client="127.0.0.1")))
+                await authenticator.authenticate(scope({"host": "localhost"}, client="127.0.0.1"))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from omniagent.ai.result import StreamPosition
 from omniagent.errors import StorageUnavailable, TurnInProgress
 from omniagent.http.chat_app import chat_app
 from omniagent.http.chat_bodies import read_chat_request
+from omniagent.invocation import ends_within
 from omniagent.messages import TextPart
 from omniagent.session.query import Query
 from omniagent.settings import Settings
@@ -223,10 +224,9 @@ async def test_a_running_answer_is_resumed_or_there_is_none(client: httpx.AsyncC
     assert (await client.get("/chat/no%20id/stream")).status_code == 422
 
 
-async def test_the_deadline_is_lambdas(services: StubServices) -> None:
-    context = SimpleNamespace(aws_request_id="r1", get_remaining_time_in_millis=lambda: 60_000)
+async def test_the_deadline_is_lambdas(client: httpx.AsyncClient, services: StubServices) -> None:
     before = time.monotonic()
-    async with client_of(services, **{"aws.context": context}) as client:
+    with ends_within(60):
         await client.post("/chat?stream=false", json={"query": "Hi"})
     [deadline] = services.runner_stub.deadlines
     assert deadline

@@ -164,7 +164,7 @@ class TestToken:
     )
     def test_half_a_configuration_is_refused(self, issuer: Issuer, changes: dict[str, str], missing: str) -> None:
         with pytest.raises(ConfigurationError, match=missing):
-            Authenticator(settings(issuer, **changes))
+            TokenVerifier(settings(issuer, **changes))
 
     async def test_no_token_is_ever_logged(
         self, issuer: Issuer, verifier: TokenVerifier, caplog: pytest.LogCaptureFixture

@@ -98,10 +98,6 @@ class RuntimeApi:
         host, port = self._server.sockets[0].getsockname()
         self.address = f"{host}:{port}"
 
-    def stop_listening(self) -> None:
-        assert self._server is not None
-        self._server.close()
-
     def invoke(self, event: Any, **headers: str) -> str:
         request_id = str(uuid.uuid4())
         known = {"Lambda-Runtime-Aws-Request-Id": request_id, "Content-Type": "application/json"}
@@ -134,7 +130,8 @@ class RuntimeApi:
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
-        self.stop_listening()
+        assert self._server is not None
+        self._server.close()
 
     async def next_invocation(self) -> tuple[dict[str, str], bytes]:
         return await self._invocations.get()

@@ -183,19 +183,6 @@ async def test_the_app_runs_to_its_end_when_a_stalled_reader_hangs_up(api: Runti
 
 
 @pytest.mark.usefixtures("process")
-async def test_the_app_runs_to_its_end_when_the_runtime_api_cannot_be_reached(
-    api: RuntimeApi, stage: Meeting, logged: Callable[[], str]
-) -> None:
-    api.invoke(url_event("/unheard"))
-    assert await stage.hear() == "asked"
-    api.stop_listening()
-    assert await stage.hear() == "about to answer"
-    assert await stage.hear() == "begun"
-    assert await stage.hear() == "finished"
-    assert "runtime api unreachable" in logged()
-
-
-@pytest.mark.usefixtures("process")
 async def test_a_refused_response_is_logged_and_the_process_serves_on(
     api: RuntimeApi, logged: Callable[[], str]
 ) -> None:

@@ -16,7 +16,7 @@ import yaml
 from local.cloudformation import STACK, Document
 from local.template import ROOT, TEMPLATE
 from omniagent.errors import ConfigurationError
-from omniagent.http.auth import TrustedPrincipals
+from omniagent.http.auth import trusted_principals
 from omniagent.session import naming
 from omniagent.settings import Settings, env_name
 from omniagent.turns.watch import closing
@@ -155,7 +155,7 @@ def test_a_deploy_takes_the_principals_that_the_functions_take(entry: str, taken
     pattern = parameters()["TrustedPrincipals"]["AllowedPattern"]
     assert (re.search(pattern, entry, re.ASCII) is not None) is taken
     with nullcontext() if taken else pytest.raises(ConfigurationError):
-        TrustedPrincipals(entry)
+        trusted_principals(entry)
 
 
 def test_the_environment_is_what_settings_reads_and_holds_no_secret(deploy: Deploy) -> None:

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from omniagent.http import signing_keys
-from omniagent.http.auth import lazy_authenticator
+from omniagent.http.auth import Authenticator
 from omniagent.session.ids import user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing.logs import setup_logging
@@ -71,7 +71,7 @@ class _Lines:
 @contextmanager
 def authenticating(world: World, **settings: Any) -> Iterator[None]:
     """Both functions, with another way to find out who calls."""
-    authenticate = lazy_authenticator(Settings(**settings), local=False)
+    authenticate = Authenticator(Settings(**settings)).authenticate
     states = [function.app.state for function in world.functions.values()]
     before = [state.authenticate for state in states]
     for state in states:

@@ -5,6 +5,7 @@ each read: a fifth of the CPU of a streamed answer.
 """
 
 import asyncio
+import math
 import select
 import socket
 import ssl
@@ -63,11 +64,6 @@ class PeerTimeout:
             self._timeout.reschedule(now)
 
 
-def peer_timeout(seconds: float | None) -> "PeerTimeout | asyncio.Timeout":
-    """Wait for a peer for so many seconds; None is for ever."""
-    return asyncio.timeout(None) if seconds is None else PeerTimeout(asyncio.get_running_loop().time() + seconds)
-
-
 class AsyncioBackend(httpcore2.AsyncNetworkBackend):
     """Opens sockets on the running event loop: `httpcore2.AsyncConnectionPool(network_backend=AsyncioBackend())`."""
 
@@ -79,12 +75,10 @@ class AsyncioBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        local = (local_address, 0) if local_address else None
+        loop, local = asyncio.get_running_loop(), (local_address, 0) if local_address else None
         try:
-            async with peer_timeout(timeout):
-                _, stream = await asyncio.get_running_loop().create_connection(
-                    _SocketStream, host, port, local_addr=local
-                )
+            async with PeerTimeout(loop.time() + (math.inf if timeout is None else timeout)):
+                _, stream = await loop.create_connection(_SocketStream, host, port, local_addr=local)
         except TimeoutError as exc:
             raise httpcore2.ConnectTimeout(str(exc)) from exc
         except OSError as exc:
@@ -184,7 +178,7 @@ class _SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             await self.aclose()
             raise httpcore2.ConnectError("bytes arrived before the TLS handshake")
         try:
-            async with peer_timeout(timeout):
+            async with PeerTimeout(self._loop.time() + (math.inf if timeout is None else timeout)):
                 self._transport = await self._loop.start_tls(
                     self._transport, self, ssl_context, server_hostname=server_hostname
                 )
@@ -199,19 +193,16 @@ class _SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     def get_extra_info(self, info: str) -> Any:
         """What httpcore asks for. An idle connection that became readable was closed by the peer."""
         if info == "is_readable":
-            return self._is_ended or bool(self._received) or self._is_socket_readable()
+            wire: socket.socket | None = self._transport.get_extra_info("socket") if self._transport else None
+            if self._is_ended or self._received or wire is None or wire.fileno() < 0:
+                return True
+            poll = select.poll()
+            poll.register(wire.fileno(), select.POLLIN)
+            return bool(poll.poll(0))
         if self._transport is None:
             return None
         names = {"client_addr": "sockname", "server_addr": "peername"}
         return self._transport.get_extra_info(names.get(info, info))
-
-    def _is_socket_readable(self) -> bool:
-        wire: socket.socket | None = self._transport.get_extra_info("socket") if self._transport else None
-        if wire is None or wire.fileno() < 0:
-            return True
-        poll = select.poll()
-        poll.register(wire.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
 
     async def _change(self, seconds: float | None) -> None:
         """Wait until something happened to the connection."""

@@ -177,13 +177,6 @@ async def abandoned(scope: Scope, receive: Receive, send: Send) -> None:
     await meet("finished")
 
 
-async def unheard(scope: Scope, receive: Receive, send: Send) -> None:
-    """A response for a Runtime API that the test takes away before it begins."""
-    await meet("asked")
-    await meet("about to answer")
-    await abandoned(scope, receive, send)
-
-
 async def disconnect(scope: Scope, receive: Receive, send: Send) -> None:
     """Listen for a disconnect all the while."""
     await receive()
@@ -213,7 +206,6 @@ _APPS: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
     "/burst": burst,
     "/occupied": occupied,
     "/abandoned": abandoned,
-    "/unheard": unheard,
     "/disconnect": disconnect,
 }
 

@@ -182,15 +182,10 @@ class Application:
         from omniagent.ai.operator import TurnOperator
         from omniagent.turns.hooks import TurnHooks
 
-        async def on_end(result: "RunResult") -> None:
-            await self._turn_ended(session.key, result)
-
-        async def on_work() -> None:
-            await self.platform.run_queue.send_run(session.key)
-
+        run_queue = self.platform.run_queue
         hooks = TurnHooks(
-            on_work=on_work if self.platform.run_queue.exists else None,
-            on_end=on_end,
+            on_work=partial(run_queue.send_run, session.key) if run_queue.exists else None,
+            on_end=partial(self._turn_ended, session.key),
             on_model_call=self.platform.emit_model_call,
             on_refusal=self.platform.emit_refusal,
             leaves_summaries=self.platform.summary_queue.exists,
@@ -272,7 +267,6 @@ class Application:
         )
         if result.summary_missed and self.platform.summary_queue.exists:
             await self.queue_summary(key)
-
         if self.settings.webhook_url and result.stored:
             await self.announcements.announce(key, result.message)
 

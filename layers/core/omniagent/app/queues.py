@@ -35,11 +35,7 @@ class JobQueue:
 
     def __init__(self, queue: Queue | None = None) -> None:
         self._queue = queue
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is a queue."""
-        return self._queue is not None
+        self.exists = queue is not None
 
     @property
     def name(self) -> str:

@@ -28,8 +28,9 @@ class DynamoCounter(SpendingCounter):
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.budget")
     async def add(self, user_id: str, usage: Usage) -> Spending:
         now = self.nothing()
-        answer = await self._table.call_once(
+        answer = await self._table.call(
             "UpdateItem",
+            attempts=1,
             Key=_key(user_id, now.day),
             UpdateExpression="SET expires_at = :end ADD #tokens :tokens, #estimated :estimated",
             ExpressionAttributeNames={"#tokens": "tokens", "#estimated": "estimated"},

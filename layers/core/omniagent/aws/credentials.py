@@ -47,8 +47,9 @@ class CredentialCache:
 
     async def get(self) -> Credentials:
         """Return valid credentials. Raises `AwsUnreachable`, or `AwsRefused` when there are none."""
-        if found := _from_environment(self._environment):
-            return found
+        keys = self._environment.get("AWS_ACCESS_KEY_ID"), self._environment.get("AWS_SECRET_ACCESS_KEY")
+        if keys[0] and keys[1]:
+            return Credentials(keys[0], keys[1], self._environment.get("AWS_SESSION_TOKEN"))
         async with self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             if self._cached is None or time.time() >= self._refresh_at:
                 self._cached, self._refresh_at = await self._read()
@@ -67,13 +68,6 @@ class CredentialCache:
 
 process_credentials = CredentialCache()
 """Shared by every AWS client of the process."""
-
-
-def _from_environment(environment: Mapping[str, str]) -> Credentials | None:
-    access_key, secret_key = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
-    if not (access_key and secret_key):
-        return None
-    return Credentials(access_key, secret_key, environment.get("AWS_SESSION_TOKEN"))
 
 
 def _endpoint_token(environment: Mapping[str, str]) -> str:

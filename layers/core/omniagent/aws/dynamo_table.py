@@ -1,6 +1,5 @@
 """`DynamoTable`: the turn table's calls, errors, keys and numbers, shared by everything that is stored in it."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
@@ -32,19 +31,10 @@ class DynamoTable:
         self._api = api or AwsJson(DYNAMODB)
 
     async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Call DynamoDB. A failed condition raises nothing: it returns `lost` and the item."""
-        return await self._translated(operation, self._api.call, arguments)
-
-    async def call_once(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Like `call`, without retries: for a write that must not happen twice."""
-        return await self._translated(operation, self._api.call_once, arguments)
-
-    async def _translated(
-        self, operation: str, call: Callable[..., Awaitable[dict[str, Any]]], arguments: dict[str, Any]
-    ) -> dict[str, Any]:
+        """Call DynamoDB, as `AwsJson.call` does. A failed condition raises nothing: it returns `lost` and the item."""
         current_span().set(DB_COLLECTION, self._name)
         try:
-            return await call(operation, TableName=self._name, **arguments)
+            return await self._api.call(operation, TableName=self._name, **arguments)
         except AwsRefused as exc:
             if exc.code == _LOST:
                 return {"lost": True, "item": exc.answer.get("Item")}

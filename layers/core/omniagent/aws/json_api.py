@@ -6,6 +6,7 @@ POST; a test compares the signature with botocore's.
 
 import asyncio
 import json
+import math
 import os
 import random
 import time
@@ -74,49 +75,36 @@ class AwsJson:
         endpoint: str | None = None,
         credentials: CredentialCache | Credentials = process_credentials,
         timeout_seconds: float = 3.0,
-        attempts: int = 3,
+        attempts: float = 3,
     ) -> None:
         self._protocol = protocol
         self._region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
         self._endpoint = (endpoint or endpoint_of(protocol.service, self._region)).rstrip("/") + "/"
         self._credentials = credentials
-        self._timeout_seconds = timeout_seconds
+        self._timeouts = timeouts(timeout_seconds)
         self._attempts = attempts
         self._http: httpcore2.AsyncConnectionPool | None = None
 
-    async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Call an operation. Transient failures are retried a few times.
+    async def call(
+        self, operation: str, *, attempts: float | None = None, seconds: float = math.inf, **arguments: Any
+    ) -> dict[str, Any]:
+        """Call an operation. Transient failures are retried: so many `attempts`, all within so many `seconds`.
 
-        Every failure is an `AwsUnreachable` or an `AwsRefused`.
+        One attempt is for a write that must not happen twice: AWS may have done what a lost reply was about. Every
+        failure is an `AwsUnreachable` or an `AwsRefused`.
         """
         body = json.dumps(arguments).encode()
+        left, end = attempts or self._attempts, time.monotonic() + seconds
         pause = FIRST_RETRY_SECONDS
-        for _ in range(self._attempts - 1):
-            try:
-                return await self._attempt(operation, body)
-            except AwsUnreachable:
-                pause = await _pause(pause)
-        return await self._attempt(operation, body)
-
-    async def call_once(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Like `call`, without retries: AWS may have done what a lost reply was about."""
-        return await self._attempt(operation, json.dumps(arguments).encode())
-
-    async def call_patiently(self, seconds: float, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Like `call`, but transient failures are retried for `seconds`, without a limit on their number.
-
-        For calls that a request cannot begin without: a burst of cold starts makes AWS throttle for a moment.
-        """
-        body = json.dumps(arguments).encode()
-        pause = FIRST_RETRY_SECONDS
-        end = time.monotonic() + seconds
         while True:
+            left -= 1
             try:
                 return await self._attempt(operation, body)
             except AwsUnreachable:
-                if time.monotonic() + pause >= end:
+                if left <= 0 or time.monotonic() + pause >= end:
                     raise
-                pause = await _pause(pause)
+            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads retries, hides nothing
+            pause = min(pause * 2, LONGEST_RETRY_SECONDS)
 
     async def aclose(self) -> None:
         """Close the connections. The next call opens new ones."""
@@ -155,13 +143,11 @@ class AwsJson:
             credentials=credentials,
             now=datetime.now(UTC),
         )
+        if self._http is None:
+            self._http = open_pool()
         try:
-            response = await self._connections().request(
-                "POST",
-                self._endpoint,
-                content=body,
-                headers=[*signed.items()],
-                extensions=timeouts(self._timeout_seconds),
+            response = await self._http.request(
+                "POST", self._endpoint, content=body, headers=[*signed.items()], extensions=self._timeouts
             )
         except (Exception, asyncio.CancelledError) as exc:
             # Every Exception: not only the HTTP client, but also TLS, sockets and anyio raise their own.
@@ -169,17 +155,6 @@ class AwsJson:
                 raise
             raise AwsUnreachable(f"{operation}: {type(exc).__name__} {exc}".rstrip()) from exc
         return _read(operation, response.status, response.content)
-
-    def _connections(self) -> "httpcore2.AsyncConnectionPool":
-        if self._http is None:
-            self._http = open_pool()
-        return self._http
-
-
-async def _pause(seconds: float) -> float:
-    """Wait before a retry. Returns the pause before the next one."""
-    await asyncio.sleep(seconds * random.uniform(0.5, 1))  # noqa: S311 - spreads retries, hides nothing
-    return min(seconds * 2, LONGEST_RETRY_SECONDS)
 
 
 _VARIABLE_NAMES = {"secretsmanager": "SECRETS_MANAGER"}

@@ -6,15 +6,16 @@ Values appear in no error message and no environment variable, and logs mask the
 
 import asyncio
 import json
+import math
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
 from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
-from omniagent.aws.invocation_end import patience
 from omniagent.aws.json_api import SECRETS_MANAGER, AwsJson
 from omniagent.errors import ConfigurationError, SecretsUnavailable
+from omniagent.invocation import time_left
 from omniagent.tracing.redaction import hide
 
 READ_TIMEOUT_SECONDS: Final = 60.0
@@ -46,36 +47,26 @@ class SecretStore:
         self._refresh_interval = refresh_interval_seconds
         self._entries: defaultdict[str, _Entry] = defaultdict(_Entry)
 
-    async def get(self, arn: str, *keys: str) -> str:
+    async def get(self, arn: str, *keys: str, refresh: bool = False) -> str:
         """Return the secret, cached after the first read.
 
-        A plain string is the value. In a JSON object, the value is under the first of `keys` that it has.
+        A plain string is the value. In a JSON object, the value is under the first of `keys` that it has. With
+        `refresh`, it is read again, for example after an authentication failure, unless that was tried just before.
         """
         entry = self._entries[arn]
         async with entry.lock:
-            if entry.value is None:
-                entry.value = await self._read(arn, entry)
-            return pick_value(arn, entry.value, keys)
-
-    async def refresh(self, arn: str, *keys: str) -> str:
-        """Read the secret again, for example after an authentication failure, and return its current value.
-
-        Reads are rate-limited: within the interval, the cached value is returned.
-        """
-        entry = self._entries[arn]
-        async with entry.lock:
-            is_due = time.monotonic() - entry.tried_at >= self._refresh_interval
+            is_due = refresh and time.monotonic() - entry.tried_at >= self._refresh_interval
             if entry.value is None or is_due:
                 entry.value = await self._read(arn, entry)
             return pick_value(arn, entry.value, keys)
 
     async def _read(self, arn: str, entry: _Entry) -> str:
         entry.tried_at = time.monotonic()
-        seconds = patience(self._timeout)
+        seconds = max(0.0, min(self._timeout, time_left()))
         call_timeout = min(CALL_TIMEOUT_SECONDS, max(seconds / 2, 0.1))
         api = AwsJson(SECRETS_MANAGER, region=_region(arn), timeout_seconds=call_timeout)
         try:
-            answer = await api.call_patiently(seconds, "GetSecretValue", SecretId=arn)
+            answer = await api.call("GetSecretValue", attempts=math.inf, seconds=seconds, SecretId=arn)
         except AwsUnreachable as exc:
             raise SecretsUnavailable(f"Secret {arn}: {exc}") from exc
         except AwsRefused as exc:

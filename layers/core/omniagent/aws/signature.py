@@ -27,7 +27,7 @@ def sign(
     path: str = "/",
 ) -> dict[str, str]:
     """Return the headers of a POST with the signature added."""
-    stamp, scope = _stamp(now), _scope(now, region, service)
+    stamp, scope = f"{now:%Y%m%dT%H%M%SZ}", f"{now:%Y%m%d}/{region}/{service}/aws4_request"
     headers = {**headers, "x-amz-date": stamp}
     if credentials.token:
         headers["x-amz-security-token"] = credentials.token
@@ -44,7 +44,7 @@ def sign(
 
 def bedrock_token(credentials: Credentials, region: str, now: datetime, seconds: int = MAX_TOKEN_SECONDS) -> str:
     """Return a bearer token for Bedrock: a presigned request, valid for as long as the credentials at most."""
-    stamp, scope = _stamp(now), _scope(now, region, "bedrock")
+    stamp, scope = f"{now:%Y%m%dT%H%M%SZ}", f"{now:%Y%m%d}/{region}/bedrock/aws4_request"
     query = {
         "Action": "CallWithBearerToken",
         "X-Amz-Algorithm": _ALGORITHM,
@@ -61,22 +61,10 @@ def bedrock_token(credentials: Credentials, region: str, now: datetime, seconds:
     return f"bedrock-api-key-{base64.b64encode(url.encode()).decode()}"
 
 
-def _stamp(now: datetime) -> str:
-    return now.strftime("%Y%m%dT%H%M%SZ")
-
-
-def _scope(now: datetime, region: str, service: str) -> str:
-    return f"{now.strftime('%Y%m%d')}/{region}/{service}/aws4_request"
-
-
 def _signature(request: str, stamp: str, scope: str, credentials: Credentials) -> str:
     """Return the signature of a canonical request."""
     text = "\n".join([_ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
     key = f"AWS4{credentials.secret_key}".encode()
-    for part in scope.split("/"):
-        key = _hmac(key, part)
-    return _hmac(key, text).hex()
-
-
-def _hmac(key: bytes, text: str) -> bytes:
-    return hmac.new(key, text.encode(), hashlib.sha256).digest()
+    for part in (*scope.split("/"), text):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key.hex()

@@ -105,28 +105,20 @@ class DynamoRegistry(TurnRegistry):
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.count_reader")
     async def count_reader(self, user_id: str, reader: str, seconds: float) -> int:
         now, name = self._clock(), f"{_READER}{_short(reader)}"
+        change: dict[str, Any] = {
+            "UpdateExpression": "SET #reader = :until, expires_at = :end",
+            "ExpressionAttributeValues": {
+                ":until": as_number(now + seconds),
+                ":end": as_number(now + seconds + READERS_LIFE_SECONDS, whole=True),
+            },
+        }
         if not seconds:
-            answer = await self._table.call(
-                "UpdateItem",
-                Key=item_key(user_id, "readers"),
-                UpdateExpression="REMOVE #reader",
-                # Otherwise a reader that leaves after its user was deleted would leave an item that never expires.
-                ConditionExpression="attribute_exists(session_id)",
-                ExpressionAttributeNames={"#reader": name},
-                ReturnValues="ALL_NEW",
-            )
-        else:
-            answer = await self._table.call(
-                "UpdateItem",
-                Key=item_key(user_id, "readers"),
-                UpdateExpression="SET #reader = :until, expires_at = :end",
-                ExpressionAttributeNames={"#reader": name},
-                ExpressionAttributeValues={
-                    ":until": as_number(now + seconds),
-                    ":end": as_number(now + seconds + READERS_LIFE_SECONDS, whole=True),
-                },
-                ReturnValues="ALL_NEW",
-            )
+            # Conditional: a reader that leaves after its user was deleted would leave an item that never expires.
+            change = {"UpdateExpression": "REMOVE #reader", "ConditionExpression": "attribute_exists(session_id)"}
+        key, names = item_key(user_id, "readers"), {"#reader": name}
+        answer = await self._table.call(
+            "UpdateItem", Key=key, ExpressionAttributeNames=names, ReturnValues="ALL_NEW", **change
+        )
         readers = {each: value for each, value in answer.get("Attributes", {}).items() if each.startswith(_READER)}
         gone = [each for each, value in readers.items() if float(value["N"]) <= now]
         if gone:

@@ -14,7 +14,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -43,9 +43,9 @@ _ONE_PRINCIPAL: Final = re.compile(
     rf"|sts::\d{{12}}:(?:assumed-role/{_NAME}/{_NAME}|federated-user/{_NAME}))",
     re.ASCII,
 )
-_SIGNING_ROLE: Final = re.compile(r"arn:(aws[a-z-]*):sts::(\d{12}):assumed-role/([^/\s]+)/[^/\s]+", re.ASCII)
+_NOTHING: Final = "(?!)"
 # All users of a Cognito identity pool sign with the role session of this name.
-_SHARED_SESSION: Final = "/CognitoIdentityCredentials"
+_SHARED_SESSION: Final = "CognitoIdentityCredentials"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,34 +61,26 @@ Authenticate = Callable[[Request], Awaitable[Caller]]
 """Returns the caller of a request. Raises `Unauthenticated` or `Forbidden`."""
 
 
-class TrustedPrincipals:
-    """The AWS principals that may name their end user.
+def trusted_principals(listed: str) -> re.Pattern[str]:
+    """Return what the ARNs of principals that may name their end user match as a whole.
 
     An entry is a role (all its sessions; `assumed-role/NAME/*` is equivalent), one session of a role, a user or a
-    federated user. There are no other wildcards.
+    federated user. There are no other wildcards. A session that many people share must be listed itself.
     """
-
-    def __init__(self, listed: str) -> None:
-        self._roles: set[tuple[str, ...]] = set()
-        self._principals: set[str] = set()
-        for entry in filter(None, (part.strip() for part in listed.split(","))):
-            if role := _ROLE.fullmatch(entry) or _ALL_SESSIONS.fullmatch(entry):
-                # Without the role's path, which an assumed role's ARN does not have. Names are unique without it.
-                self._roles.add(role.groups())
-            elif _ONE_PRINCIPAL.fullmatch(entry):
-                self._principals.add(entry)
-            else:
-                raise ConfigurationError(
-                    f"TRUSTED_PRINCIPALS: {entry!r} is not the ARN of a role, a user or an assumed role; "
-                    "accounts, account roots and patterns are not taken"
-                )
-
-    def __contains__(self, principal: str) -> bool:
-        """Whether the principal is listed. A session that many people share must be listed itself."""
-        if principal in self._principals:
-            return True
-        role = _SIGNING_ROLE.fullmatch(principal)
-        return role is not None and role.groups() in self._roles and not principal.endswith(_SHARED_SESSION)
+    patterns = []
+    for entry in filter(None, (part.strip() for part in listed.split(","))):
+        if role := _ROLE.fullmatch(entry) or _ALL_SESSIONS.fullmatch(entry):
+            # Without the role's path, which an assumed role's ARN does not have. Names are unique without it.
+            partition, account, name = map(re.escape, role.groups())
+            patterns.append(rf"arn:{partition}:sts::{account}:assumed-role/{name}/(?!{_SHARED_SESSION}$)[^/\s]+")
+        elif _ONE_PRINCIPAL.fullmatch(entry):
+            patterns.append(re.escape(entry))
+        else:
+            raise ConfigurationError(
+                f"TRUSTED_PRINCIPALS: {entry!r} is not the ARN of a role, a user or an assumed role; "
+                "accounts, account roots and patterns are not taken"
+            )
+    return re.compile("|".join(patterns) or _NOTHING, re.ASCII)
 
 
 class Authenticator:
@@ -98,28 +90,31 @@ class Authenticator:
     """
 
     def __init__(self, settings: Settings, *, local: bool = False) -> None:
-        self._find: Callable[[Scope], Awaitable[Caller]]
-        self._mode = settings.auth_mode
-        match settings.auth_mode:
+        self._settings = settings
+        self._local = local
+
+    @cached_property
+    def _find(self) -> Callable[[Scope], Awaitable[Caller]]:
+        """Made by the first request: a wrong setting is a problem response, not a function that cannot start."""
+        match self._settings.auth_mode:
             case "iam":
-                self._find = partial(_signer, TrustedPrincipals(settings.trusted_principals))
+                return partial(_signer, trusted_principals(self._settings.trusted_principals))
             case "jwt":
-                self._find = partial(_bearer, TokenVerifier(settings))
-            case "none":
-                if not local:
-                    raise ConfigurationError("AUTH_MODE=none is for a laptop only: it also needs OMNIAGENT_LOCAL=1")
-                self._find = _local_caller
+                return partial(_bearer, TokenVerifier(self._settings))
+        if not self._local:
+            raise ConfigurationError("AUTH_MODE=none is for a laptop only: it also needs OMNIAGENT_LOCAL=1")
+        return _local_caller
 
     async def authenticate(self, scope: Scope) -> Caller:
         """Return the caller of an ASGI request.
 
         Raises `Unauthenticated`, or `Forbidden` for a caller that may not act for others.
         """
-        caller = await self._find(scope)
+        mode, caller = self._settings.auth_mode, await self._find(scope)
         bind_request(user_id=user_id_of(caller.client_id))  # before the line that says so
-        if self._mode != "none":
-            signer = {"signer": user_id_of(f"iam:{caller.claims['userArn']}")} if self._mode == "iam" else {}
-            logger.info("caller authenticated", extra={"auth_mode": self._mode, **signer})
+        if mode != "none":
+            signer = {"signer": user_id_of(f"iam:{caller.claims['userArn']}")} if mode == "iam" else {}
+            logger.info("caller authenticated", extra={"auth_mode": mode, **signer})
         return caller
 
 
@@ -134,44 +129,28 @@ async def find_caller(request: Request) -> Caller:
     return caller
 
 
-def lazy_authenticator(settings: Settings, *, local: bool) -> Authenticate:
-    """Return `authenticate` of an `Authenticator` that the first request creates.
-
-    A wrong setting is then a problem response and a log line instead of a function that cannot start.
-    """
-
-    @cache
-    def authenticator() -> Authenticator:
-        return Authenticator(settings, local=local)
-
-    async def authenticate(request: Request) -> Caller:
-        return await authenticator().authenticate(request.scope)
-
-    return authenticate
-
-
-async def _signer(trusted: TrustedPrincipals, scope: Scope) -> Caller:
-    match _request_context(scope):
-        # Payload 2.0, then 1.0. AWS writes both fields; a caller can set neither.
-        case {"authorizer": {"iam": {"userArn": str(arn)}}} | {"identity": {"userArn": str(arn)}} if arn:
-            return _speaker(arn, arn in trusted, scope)
-    raise Unauthenticated(
-        "Sign the request with AWS credentials.", challenge="AWS4-HMAC-SHA256", reason="no AWS signature"
-    )
-
-
-def _speaker(principal: str, is_trusted: bool, scope: Scope) -> Caller:
+async def _signer(trusted: re.Pattern[str], scope: Scope) -> Caller:
     """Return the user that the principal acts for: the one it names, or itself."""
-    signer = f"iam:{principal}"
+    match scope.get("aws.event"):
+        # Payload 2.0, then 1.0. AWS writes both fields; a caller can set neither.
+        case {
+            "requestContext": {"authorizer": {"iam": {"userArn": str(principal)}}}
+            | {"identity": {"userArn": str(principal)}}
+        } if principal:
+            signer = f"iam:{principal}"
+        case _:
+            raise Unauthenticated(
+                "Sign the request with AWS credentials.", challenge="AWS4-HMAC-SHA256", reason="no AWS signature"
+            )
     bind_request(user_id=user_id_of(signer))  # a refusal is logged with it
     sent = [header for header in (USER_HEADER, CATEGORY_HEADER) if _header(scope, header) is not None]
-    if sent and not is_trusted:
+    if sent and not trusted.fullmatch(principal):
         raise Forbidden(
             f"You may not send {sent[0]}. Only principals that the operator trusts may act for other users.",
             reason="principal not trusted",
         )
     named = _named(scope, USER_HEADER)
-    if named is None and principal.endswith(_SHARED_SESSION):
+    if named is None and principal.endswith(f"/{_SHARED_SESSION}"):
         raise Forbidden(
             "All users of a Cognito identity pool sign with the same ARN, so they cannot be distinguished. "
             "Call through a back end, or send a token to a deployment in jwt mode.",
@@ -183,12 +162,8 @@ def _speaker(principal: str, is_trusted: bool, scope: Scope) -> Caller:
 
 async def _bearer(verifier: TokenVerifier, scope: Scope) -> Caller:
     claims = await verifier.verify(_header(scope, "authorization") or "")
-    return Caller(token_user(claims["iss"], claims["sub"]), claims=claims)
-
-
-def token_user(issuer: str, subject: str) -> str:
-    """Return the `client_id` of a token's user. An issuer has no space, so no other pair gives the same text."""
-    return f"jwt:{issuer} {subject}"
+    # An issuer has no space, so no other pair gives the same text.
+    return Caller(f"jwt:{claims['iss']} {claims['sub']}", claims=claims)
 
 
 async def _local_caller(scope: Scope) -> Caller:
@@ -197,7 +172,8 @@ async def _local_caller(scope: Scope) -> Caller:
     On Lambda no request passes: Lambda itself writes the source address and the domain name into the event.
     """
     address = (scope.get("client") or ("", 0))[0] or ""
-    hosts = [_header(scope, "host") or "", _request_context(scope).get("domainName") or "localhost"]
+    context = (scope.get("aws.event") or {}).get("requestContext") or {}
+    hosts = [_header(scope, "host") or "", context.get("domainName") or "localhost"]
     origin = _header(scope, "origin")
     is_from_here = all(is_loopback(name) for name in (address, *hosts)) and (not origin or is_loopback_origin(origin))
     if not is_from_here:
@@ -205,11 +181,6 @@ async def _local_caller(scope: Scope) -> Caller:
             "Without authentication, only this machine may call.", challenge="Loopback", reason="not from this machine"
         )
     return Caller(f"local:{_named(scope, USER_HEADER) or 'me'}", _named(scope, CATEGORY_HEADER))
-
-
-def _request_context(scope: Scope) -> Mapping[str, Any]:
-    event: Mapping[str, Any] = scope.get("aws.event") or {}
-    return event.get("requestContext") or {}
 
 
 def _header(scope: Scope, name: str) -> str | None:

@@ -1,6 +1,6 @@
 """The chat function's app: three routes on Starlette alone, because FastAPI would double the cold start."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -14,11 +14,11 @@ from starlette.types import Receive, Scope, Send
 
 from omniagent.ai.schema import json_output
 from omniagent.errors import InvalidRequest, NoRunQueue, StorageUnavailable
-from omniagent.http.auth import Authenticate, Caller, find_caller, lazy_authenticator
+from omniagent.http.auth import Authenticate, Authenticator, Caller, find_caller
 from omniagent.http.chat_bodies import ChatRequest, read_chat_request
-from omniagent.http.deadlines import deadline_of
 from omniagent.http.json_body import read_json, read_model
 from omniagent.http.problems import Boundary, raise_again
+from omniagent.invocation import invocation_end
 from omniagent.protocol import sse
 from omniagent.protocol.ui_messages import sdk_version, ui_message
 from omniagent.session.ids import check_id
@@ -38,28 +38,25 @@ class EventStream(Response):
     frame the invocation stays open until the turn has ended, but the client does not wait for that.
     """
 
-    def __init__(self, answer: sse.FrameStream, run_id: str, translate: Callable[[bytes], bytes] = bytes) -> None:
-        super().__init__(headers={**sse.HEADERS, "x-session-id": answer.session_id, "x-workflow-run-id": run_id})
+    def __init__(
+        self, stream: "AnswerStream", frames: AsyncIterator[bytes], number: Callable[[bytes], bytes] = bytes
+    ) -> None:
+        """`frames` are the stream's in the client's format. `number` gives the events ids."""
+        run_id = f"{stream.session_id}:{stream.journal_id}" if stream.journal_id else stream.session_id
+        super().__init__(headers={**sse.HEADERS, "x-session-id": stream.session_id, "x-workflow-run-id": run_id})
         del self.headers["content-length"]
-        self._answer = answer
-        self._translate = translate
-
-    def number(self, number: Callable[[bytes], bytes]) -> None:
-        """Give the events ids."""
-        translate = self._translate
-        self._translate = lambda frames: number(translate(frames))
+        self._stream, self._frames, self._number = stream, frames, number
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
-        frames = self._answer.sse()
         try:
-            first = await anext(frames, b"")
+            first = await anext(self._frames, b"")
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": self._translate(first), "more_body": True})
-            async for frame in frames:
-                await send({"type": "http.response.body", "body": self._translate(frame), "more_body": True})
+            await send({"type": "http.response.body", "body": self._number(first), "more_body": True})
+            async for frames in self._frames:
+                await send({"type": "http.response.body", "body": self._number(frames), "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            await self._answer.ended()
+            await self._stream.ended()
 
 
 _FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
@@ -90,7 +87,7 @@ def chat_app(application: "Application", *, authenticate: Authenticate | None = 
         add_cors(app, origins)
     app.state.application = application
     app.state.documented_auth = application.settings.auth_mode if authenticate is None else "none"
-    app.state.authenticate = authenticate or lazy_authenticator(application.settings, local=application.local)
+    app.state.authenticate = authenticate or Authenticator(application.settings, local=application.local).authenticate
     return app
 
 
@@ -100,17 +97,19 @@ async def chat(request: Request) -> Response:
     caller = await find_caller(request)
     is_streamed = _flag(request, "stream", default=True)
     body = read_chat_request(await read_json(request, labelled=False))
-    runner = await _runner(request, caller, body.session_id)
+    runner = await application.runner(caller.client_id, body.session_id, category=caller.category)
+    bind_request(session_id=runner.session_id)
     if _flag(request, "background", default=False):
         return await _accepted(application, runner, body)
     if body.replies:
-        stream = await _reply(request, caller, runner, body)
+        message_id, approver = body.query.message_id, _approver(caller)
+        stream = await runner.reply(*body.replies, message_id=message_id, approver=approver, deadline=invocation_end())
     else:
-        stream = await runner.start(body.query, deadline=deadline_of(request.scope))
+        stream = await runner.start(body.query, deadline=invocation_end())
     if is_streamed:
         return streamed(request, stream)
     try:
-        return JSONResponse(_document(await stream.result(), sdk=_sdk(request)))
+        return JSONResponse(_document(await stream.result(), sdk=sdk_version(request.headers.get("x-ai-sdk"))))
     finally:
         await stream.ended()
 
@@ -135,25 +134,28 @@ async def resume(request: Request) -> Response:
     """
     from omniagent.http.stream_positions import EventIds, read_position  # not for a new message
 
+    application: Application = request.app.state.application
     caller = await find_caller(request)
     session_id, _, journal = request.path_params["session_id"].partition(":")
-    runner = await _runner(request, caller, check_id(session_id, "session id"))
+    runner = await application.runner(caller.client_id, check_id(session_id, "session id"), category=caller.category)
+    bind_request(session_id=runner.session_id)
     position = read_position(request, journal)
-    stream = await runner.resume(deadline=deadline_of(request.scope), after=position)
+    stream = await runner.resume(deadline=invocation_end(), after=position)
     if stream is None:
         return Response(status_code=204)
-    response, seen = streamed(request, stream), stream.seen or 0
+    seen = stream.seen or 0
+    is_event_source = "text/event-stream" in request.headers.get("accept", "")
+    number = EventIds(stream.journal_id, stream.message_id, seen) if is_event_source else bytes
+    response = streamed(request, stream, number)
     if position is not None and (position.seen or 0) < 0:
         response.headers["x-workflow-stream-tail-index"] = str(seen - (position.seen or 0) - 1)
-    if "text/event-stream" in request.headers.get("accept", ""):
-        response.number(EventIds(stream.journal_id, stream.message_id, seen))
     return response
 
 
 async def decide(request: Request) -> Response:
     """Approve or deny a request, as any permitted approver. The turn continues in its own session, for its own user."""
     from omniagent.ai.approvals import ToolReply
-    from omniagent.http.decisions import Decision  # only when a request is decided
+    from omniagent.http.reply_bodies import Decision  # only when a request is decided
 
     application: Application = request.app.state.application
     caller = await find_caller(request)
@@ -161,19 +163,10 @@ async def decide(request: Request) -> Response:
     body = await read_model(request, Decision)
     runner, message_id = await application.runner_of_request(request_id)
     reply = ToolReply(approved=body.approved, reason=body.reason, request_id=request_id)
-    deadline = deadline_of(request.scope)
+    deadline = invocation_end()
     stream = await runner.reply(reply, message_id=message_id, approver=_approver(caller), deadline=deadline)
     # The decision is stored. The turn runs in this invocation, but the approver does not wait for it.
     return JSONResponse({"id": request_id, "approved": body.approved}, background=BackgroundTask(stream.ended))
-
-
-async def _reply(request: Request, caller: Caller, runner: "TurnOperator", body: ChatRequest) -> "AnswerStream":
-    return await runner.reply(
-        *body.replies,
-        message_id=body.query.message_id,
-        approver=_approver(caller),
-        deadline=deadline_of(request.scope),
-    )
 
 
 def _approver(caller: Caller) -> "Approver":
@@ -182,23 +175,23 @@ def _approver(caller: Caller) -> "Approver":
     return Approver(caller.client_id, caller.category, caller.claims)
 
 
-def streamed(request: Request, stream: "AnswerStream") -> EventStream:
+def streamed(request: Request, stream: "AnswerStream", number: Callable[[bytes], bytes] = bytes) -> EventStream:
     """Stream an answer in AI SDK 6's format, or in that of the version that the client names (`x-ai-sdk`)."""
-    sdk = _sdk(request)
-    run_id = f"{stream.session_id}:{stream.journal_id}" if stream.journal_id else stream.session_id
+    sdk = sdk_version(request.headers.get("x-ai-sdk"))
+    frames = stream.sse(resets=sdk == 7)
     if sdk == 7:
-        from omniagent.protocol.ai_sdk7 import AiSdk7Stream
+        from omniagent.protocol.ai_sdk7 import for_ai_sdk7
 
-        return EventStream(AiSdk7Stream(stream), run_id)
-    if sdk == 5:
-        from omniagent.protocol.ai_sdk5 import AiSdk5Stream
+        frames = for_ai_sdk7(frames)
+    elif sdk == 5:
+        from omniagent.protocol.ai_sdk5 import for_ai_sdk5
 
-        return EventStream(AiSdk5Stream(stream), run_id)
-    if stream.journal_id:  # as the model wrote it: nothing in it is decided yet
-        return EventStream(stream, run_id)
-    from omniagent.protocol.ai_sdk6 import undecided
+        frames = for_ai_sdk5(frames)
+    elif not stream.journal_id:  # a journal has the stream as the model wrote it: nothing in it is decided yet
+        from omniagent.protocol.ai_sdk6 import undecided
 
-    return EventStream(stream, run_id, undecided)
+        frames = undecided(frames)
+    return EventStream(stream, frames, number)
 
 
 async def openapi(request: Request) -> Response:
@@ -228,13 +221,6 @@ def _route(path: str, endpoint: object, method: str) -> Route:
     return route
 
 
-async def _runner(request: Request, caller: Caller, session_id: str | None) -> "TurnOperator":
-    application: Application = request.app.state.application
-    runner = await application.runner(caller.client_id, session_id, category=caller.category)
-    bind_request(session_id=runner.session_id)
-    return runner
-
-
 def _flag(request: Request, name: str, *, default: bool) -> bool:
     text = request.query_params.get(name)
     if text is None:
@@ -242,10 +228,6 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
     if text.lower() not in _FLAGS:
         raise InvalidRequest(f"query.{name}: must be true or false.")
     return _FLAGS[text.lower()]
-
-
-def _sdk(request: Request) -> int:
-    return sdk_version(request.headers.get("x-ai-sdk"))
 
 
 def _document(result: "RunResult", *, sdk: int) -> dict[str, object]:

@@ -9,12 +9,11 @@ from starlette.responses import HTMLResponse, Response
 
 from omniagent import errors
 from omniagent.http.chat_bodies import MessageBody, PlainBody, SdkBody
-from omniagent.http.decisions import Decision
 from omniagent.http.documented import PAID, WITH_BODY, body_schema, component_schemas, documented, reference
 from omniagent.http.event_schemas import ANY_EVENT, event_schemas
 from omniagent.http.fastapi_app import DescribedApp
 from omniagent.http.problems import Problem
-from omniagent.http.reply_bodies import RepliedBody, RepliesBody
+from omniagent.http.reply_bodies import Decision, RepliedBody, RepliesBody
 from omniagent.http.shown_messages import ShownMessage, ShownMessageJson
 from omniagent.messages import Status
 from omniagent.session.ids import ID_PATTERN

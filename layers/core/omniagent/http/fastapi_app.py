@@ -1,19 +1,25 @@
 """FastAPI with our application, authentication and problem responses."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Path
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from omniagent.app.application import Application
 from omniagent.errors import InvalidRequest
-from omniagent.http.auth import Authenticate, Caller, find_caller, lazy_authenticator
+from omniagent.http.auth import Authenticate, Authenticator, Caller, find_caller
 from omniagent.http.problems import Boundary, Recover, raise_again
-from omniagent.settings import AuthMode, Settings
+from omniagent.persistence.catalog import Catalog
+from omniagent.persistence.documents import Session
+from omniagent.session.ids import ID_PATTERN, session_key, user_id_of
+from omniagent.settings import AuthMode
 from omniagent.validation import problems_of
+
+if TYPE_CHECKING:
+    from omniagent.ai.operator import TurnOperator
 
 
 async def process_application(request: Request) -> Application:
@@ -23,6 +29,38 @@ async def process_application(request: Request) -> Application:
 
 ProcessApplication = Annotated[Application, Depends(process_application)]
 CurrentCaller = Annotated[Caller, Depends(find_caller)]
+SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
+
+
+async def _catalog(application: ProcessApplication) -> Catalog:
+    return await application.catalog()
+
+
+SessionCatalog = Annotated[Catalog, Depends(_catalog)]
+
+
+async def _own_key(session_id: SessionId, caller: CurrentCaller) -> str:
+    return session_key(user_id_of(caller.client_id), session_id)
+
+
+OwnKey = Annotated[str, Depends(_own_key)]
+"""The key of the session in the path, as one of the caller's."""
+
+
+async def _own_session(key: OwnKey, catalog: SessionCatalog) -> Session:
+    return await catalog.get(key)
+
+
+OwnSession = Annotated[Session, Depends(_own_session)]
+"""The caller's session in the path. A request for any other raises `NotFound`."""
+
+
+async def _own_runner(session_id: SessionId, caller: CurrentCaller, application: ProcessApplication) -> "TurnOperator":
+    return await application.runner(caller.client_id, session_id, category=caller.category)
+
+
+OwnRunner = Annotated["TurnOperator", Depends(_own_runner)]
+"""The runner of the caller's session in the path, which need not exist yet."""
 
 
 SECURITY_SCHEMES: Mapping[AuthMode, dict[str, Any]] = {
@@ -65,22 +103,11 @@ def create_app(
     authenticate: Authenticate | None,
     components: Mapping[str, Any],
 ) -> FastAPI:
-    """Return an app whose routes can depend on `ProcessApplication` and `CurrentCaller`."""
-    app = bare_app(title, description, application.settings, components)
-    if authenticate is not None:
-        app.auth_mode = "none"  # the server's own: its documents cannot know it
-    app.state.application = application
-    app.state.authenticate = authenticate or lazy_authenticator(application.settings, local=application.local)
-    install_problems(app, recover=application.recover)
-    if origins := application.settings.cors_origins:
-        from omniagent.http.cors import add_cors  # only behind API Gateway
+    """Return an app whose routes can depend on `ProcessApplication` and `CurrentCaller`.
 
-        add_cors(app, origins)  # added last, and so outermost: pages must be able to read problem responses, too
-    return app
-
-
-def bare_app(title: str, description: str, settings: Settings, components: Mapping[str, Any]) -> DescribedApp:
-    """Return an app with pages at /docs and /openapi.json, unless the settings switch them off."""
+    It has pages at /docs and /openapi.json, unless the settings switch them off.
+    """
+    settings = application.settings
     app = DescribedApp(
         title=title,
         description=description,
@@ -92,7 +119,16 @@ def bare_app(title: str, description: str, settings: Settings, components: Mappi
         # A redirect would contain the request's host, which behind a CDN is not the one that the client called.
         redirect_slashes=False,
     )
-    app.components, app.auth_mode = components, settings.auth_mode
+    # Of a server's own authentication, the documents know nothing.
+    app.components, app.auth_mode = components, settings.auth_mode if authenticate is None else "none"
+    app.state.application = application
+    app.state.authenticate = authenticate or Authenticator(settings, local=application.local).authenticate
+    install_problems(app, recover=application.recover)
+    if settings.cors_origins:
+        from omniagent.http.cors import add_cors  # only behind API Gateway
+
+        # Added last, and so outermost: pages must be able to read problem responses, too.
+        add_cors(app, settings.cors_origins)
     return app
 
 

@@ -57,7 +57,11 @@ async def read_json(
     An empty body is read as the `default`, if there is one. A missing content type means JSON. So does `text/plain`
     if the body need not be `labelled`: that is how `fetch` sends a string without a content type.
     """
-    body = await read_body(request, limit)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise PayloadTooLarge(f"The body is larger than {limit} bytes.")
     if not body and default is not None:
         return default
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -66,7 +70,7 @@ async def read_json(
         raise UnsupportedMediaType(f"Send application/json, not {kind:.100}.")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise UnsupportedMediaType("Send the body without a content encoding.")
-    return parse_json(body)
+    return _parsed(body)
 
 
 def _is_from_elsewhere(headers: Headers) -> bool:
@@ -90,23 +94,14 @@ def validated(model: type[Model], value: Any, *, at: str = "") -> Model:
         raise InvalidRequest(problems_of(exc, at=at)) from None
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Read the body. Stops as soon as it exceeds the limit."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise PayloadTooLarge(f"The body is larger than {limit} bytes.")
-    return bytes(body)
-
-
-def parse_json(body: bytes) -> Any:
+def _parsed(body: bytearray) -> Any:
     """Parse strict JSON: no NaN, bounded nesting, no verdict twice."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
         raise MalformedRequest("The body is not valid UTF-8.") from None
-    _check_containers(body)
+    if _containers(body) > MAX_CONTAINERS and _containers(_STRINGS.sub(b"", body)) > MAX_CONTAINERS:
+        raise MalformedRequest(f"The body has more than {MAX_CONTAINERS} lists and objects.")
     once = _said_once if b"approved" in body else None  # it takes time that other bodies need not pay
     try:
         value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=once)
@@ -130,26 +125,19 @@ def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _check_containers(body: bytes) -> None:
-    if body.count(b"[") + body.count(b"{") <= MAX_CONTAINERS:
-        return
-    structure = _STRINGS.sub(b"", body)  # a conversation about code has many brackets in its text
-    if structure.count(b"[") + structure.count(b"{") > MAX_CONTAINERS:
-        raise MalformedRequest(f"The body has more than {MAX_CONTAINERS} lists and objects.")
+def _containers(text: bytes | bytearray) -> int:
+    """Count what may begin a list or an object. A conversation about code has many brackets in its strings."""
+    return text.count(b"[") + text.count(b"{")
 
 
 def _check_depth(value: Any) -> None:
-    level = _containers([value])
+    level: list[Any] = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_BODY_DEPTH):
-        level = [child for parent in level for child in _containers(parent)]
+        children = (parent.values() if isinstance(parent, dict) else parent for parent in level)
+        level = [child for some in children for child in some if isinstance(child, dict | list)]
         if not level:
             return
     raise _too_deep()
-
-
-def _containers(parent: Any) -> list[Any]:
-    children = parent.values() if isinstance(parent, dict) else parent
-    return [child for child in children if isinstance(child, dict | list)]
 
 
 def _too_deep() -> MalformedRequest:

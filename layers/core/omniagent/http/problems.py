@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
@@ -24,7 +24,7 @@ from omniagent.errors import (
     RequestError,
     Unauthenticated,
 )
-from omniagent.tracing import Span, flush_traces, trace_request
+from omniagent.tracing import flush_traces, trace_request
 from omniagent.tracing.logs import bind_request_id
 
 logger = logging.getLogger(__name__)
@@ -80,34 +80,36 @@ class Boundary:
             return
         # A Function URL ends in a slash: `${url}/chat` arrives as `//chat`.
         scope["path"] = "/" + scope["path"].lstrip("/")
-        request_id = scope["omniagent.request_id"] = _request_id(scope)
-        with bind_request_id(request_id, source_ip=_source_ip(scope)):
-            try:
-                with trace_request(scope["method"], Headers(scope=scope)) as span:
-                    await self._serve(scope, receive, send, span)
-            finally:
-                await flush_traces()
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, span: Span) -> None:
+        # Lambda's own id, which its log lines carry as well.
+        request_id = getattr(scope.get("aws.context"), "aws_request_id", None) or str(uuid.uuid4())
+        # The address that Lambda, or the server, saw. Behind a CDN it is the CDN's.
+        source_ip = str((scope.get("client") or ("",))[0] or "")[:_MAX_ADDRESS_LENGTH]
         started = False
 
         async def send_safely(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                _add_headers(MutableHeaders(scope=message), scope)
-                span.set_response(message["status"], _span_name(scope))
+                _add_headers(MutableHeaders(scope=message), request_id)
+                # Method and route. Unknown paths are left out: their number is unbounded.
+                route = getattr(scope.get("route"), "path", "")
+                span.set_response(message["status"], f"{scope['method']} {route}".strip())
             await send(message)
 
-        try:
-            await self._app(scope, receive, send_safely)
-        except Exception as exc:
-            if started:
-                raise  # the status line was sent: the runtime aborts the response
-            await self._recover_from(exc)
-            if isinstance(exc, HTTPException) and exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-                exc.headers = {"allow": _allowed(scope)}
-            await problem_response(exc, request_id_of(scope))(scope, receive, send_safely)
+        with bind_request_id(request_id, source_ip=source_ip):
+            try:
+                with trace_request(scope["method"], Headers(scope=scope)) as span:
+                    try:
+                        await self._app(scope, receive, send_safely)
+                    except Exception as exc:
+                        if started:
+                            raise  # the status line was sent: the runtime aborts the response
+                        await self._recover_from(exc)
+                        if isinstance(exc, HTTPException) and exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+                            exc.headers = {"allow": _allowed(scope)}
+                        await problem_response(exc, request_id)(scope, receive, send_safely)
+            finally:
+                await flush_traces()
 
     async def _recover_from(self, exc: Exception) -> None:
         if self._recover is None or not isinstance(exc, OmniAgentError) or isinstance(exc, RequestError):
@@ -138,17 +140,6 @@ def _takes(route: BaseRoute, scope: Scope) -> bool:
     return scope["method"] in methods and route.matches(scope)[0] is Match.FULL
 
 
-def _span_name(scope: Scope) -> str:
-    """Method and route. Unknown paths are left out: their number is unbounded."""
-    return f"{scope['method']} {getattr(scope.get('route'), 'path', '')}".strip()
-
-
-def request_id_of(scope: Mapping[str, Any]) -> str:
-    """Return the id that `Boundary` gave the request."""
-    request_id: str = scope["omniagent.request_id"]
-    return request_id
-
-
 def problem_response(exc: Exception, request_id: str) -> Response:
     """Return the response for any exception. The cause of an error that is not the caller's is logged."""
     if isinstance(exc, HTTPException):
@@ -170,18 +161,15 @@ def problem_response(exc: Exception, request_id: str) -> Response:
     return _respond(problem, _error_headers(error))
 
 
-def refused_event(request_id: str, *, source_ip: str, reason: str) -> dict[str, Any]:
-    """Return the payload 2.0 response to an event that is not a readable HTTP request."""
-    error = MalformedRequest("The request cannot be read.")
-    error.reason = reason
-    with bind_request_id(request_id, source_ip=source_ip[:_MAX_ADDRESS_LENGTH]):
-        response = problem_response(error, request_id)
-    _add_headers(response.headers, {"path": "", "omniagent.request_id": request_id})
-    return {
-        "statusCode": response.status_code,
-        "headers": dict(response.headers),
-        "body": bytes(response.body).decode(),
-    }
+def refusal(reason: str) -> Boundary:
+    """Return an app that answers whatever cannot be read as an HTTP request. The reason is logged."""
+
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - ASGI's signature
+        error = MalformedRequest("The request cannot be read.")
+        error.reason = reason
+        raise error
+
+    return Boundary(refuse)
 
 
 def _http_exception(exc: HTTPException, request_id: str) -> Response:
@@ -210,19 +198,9 @@ def _error_headers(error: OmniAgentError) -> dict[str, str]:
     return headers
 
 
-def _request_id(scope: Scope) -> str:
-    """Lambda's own id, which its log lines carry as well."""
-    return getattr(scope.get("aws.context"), "aws_request_id", None) or str(uuid.uuid4())
-
-
-def _source_ip(scope: Scope) -> str:
-    """The address that Lambda, or the server, saw. Behind a CDN it is the CDN's."""
-    return str((scope.get("client") or ("",))[0] or "")[:_MAX_ADDRESS_LENGTH]
-
-
-def _add_headers(headers: MutableHeaders, scope: Mapping[str, Any]) -> None:
+def _add_headers(headers: MutableHeaders, request_id: str) -> None:
     for name, value in _HEADERS.items():
         headers.setdefault(name, value)
     if headers.get("content-type", "").startswith("text/html"):  # only the pages of the documents are
         headers["content-security-policy"] = _DOCS_POLICY
-    headers["x-request-id"] = request_id_of(scope)
+    headers["x-request-id"] = request_id

@@ -1,4 +1,4 @@
-"""The bodies of POST /chat that reply to requests of a waiting turn: approvals, and outputs of client tools.
+"""The bodies that reply to requests of a waiting turn: approvals, and outputs of client tools.
 
 Imported only when such a body arrives.
 """
@@ -13,6 +13,7 @@ from omniagent.http.json_body import MAX_PARTS, ChatId, Id
 
 MAX_REPLY_PARTS = 1_000
 MAX_CALL_ID = 256
+MAX_REASON = 2_000
 _TOOL_TYPES = ("tool-", "dynamic-tool")
 
 
@@ -90,6 +91,13 @@ class RepliesBody(BaseModel):
     session_id: ChatId
     message_id: Id | None = None
     replies: list[PlainReply] = Field(min_length=1, max_length=MAX_PARTS)
+
+
+class Decision(BaseModel):
+    """Approve or deny a waiting tool call: the body of `POST /chat/approvals/{id}`."""
+
+    approved: StrictBool
+    reason: str | None = Field(None, max_length=MAX_REASON, description="Shown to the model if the call is denied.")
 
 
 def replied(body: RepliedBody) -> list[ToolReply]:

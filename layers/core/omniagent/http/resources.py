@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from pydantic.alias_generators import to_camel
 
 from omniagent.http.shown_messages import ShownMessageJson
-from omniagent.http.verdicts import decided
-from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind
+from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind, ToolPart
 from omniagent.persistence.catalog import Page, PathMessage, tree_cursor
 from omniagent.persistence.documents import Message, Session, Summary, api_values
 from omniagent.persistence.store import session_message
@@ -330,7 +329,27 @@ def _ui_message(shown: PathMessage, sdk: int) -> dict[str, Any]:
         metadata |= {"sessionId": session_id, "turnNumber": message.turn_number, "status": message.status}
     if extra := api_values(message):
         metadata = {**metadata, "extra": extra}
-    return ui_message(message.client_message_id, message.role, message.parts, {**metadata, **decided(message)}, sdk=sdk)
+    return ui_message(
+        message.client_message_id, message.role, message.parts, {**metadata, **_decisions(message)}, sdk=sdk
+    )
+
+
+def _decisions(message: Message) -> dict[str, Any]:
+    """Return the metadata `decisions`, by the id of the call: when, and whether by the session's own user.
+
+    Nothing if no approval was decided. Who else decided is not said.
+    """
+    user_id = message.session_id.partition(":")[0]
+    calls = [part for part in message.parts if isinstance(part, ToolPart)]
+    decisions = {
+        call.call_id: {
+            "at": call.request.answered_at.isoformat(),
+            "by": "user" if call.request.answered_by == user_id else "other",
+        }
+        for call in calls
+        if call.request is not None and call.request.kind == "approval" and call.request.answered_at is not None
+    }
+    return {"decisions": decisions} if decisions else {}
 
 
 def _fitting(messages: Sequence[PathMessage]) -> Sequence[PathMessage]:

@@ -15,9 +15,16 @@ from omniagent.ai.approvals import Approver, may_reply, requests_of
 from omniagent.app.application import Application
 from omniagent.app.housekeeping import Housekeeping
 from omniagent.http.auth import Authenticate, Caller
-from omniagent.http.deadlines import time_left
 from omniagent.http.documented import PAID, WITH_BODY, body_schema, component_schemas, documented
-from omniagent.http.fastapi_app import CurrentCaller, ProcessApplication, create_app
+from omniagent.http.fastapi_app import (
+    CurrentCaller,
+    OwnKey,
+    OwnRunner,
+    OwnSession,
+    ProcessApplication,
+    SessionCatalog,
+    create_app,
+)
 from omniagent.http.json_body import read_model
 from omniagent.http.problems import Problem
 from omniagent.http.resources import (
@@ -40,15 +47,15 @@ from omniagent.http.resources import (
     UsageResource,
 )
 from omniagent.http.shown_messages import ShownMessage
+from omniagent.invocation import time_left
 from omniagent.persistence.cursor import MessageCursor
-from omniagent.persistence.documents import Message, Session
+from omniagent.persistence.documents import Message
 from omniagent.persistence.snippets import snippets
 from omniagent.persistence.store import session_message
 from omniagent.protocol.ui_messages import sdk_version
-from omniagent.session.ids import ID_PATTERN, public_session_id, session_key, user_id_of
+from omniagent.session.ids import ID_PATTERN, public_session_id, user_id_of
 from omniagent.session.manager import SessionManager
 
-SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
 ShownSdkVersion = Annotated[
     str | None,
     Header(
@@ -87,14 +94,18 @@ def sessions_app(application: Application, *, authenticate: Authenticate | None 
     openapi_extra=body_schema(NewSession, required=False),
 )
 async def create_session(
-    request: Request, response: Response, caller: CurrentCaller, application: ProcessApplication
+    request: Request,
+    response: Response,
+    caller: CurrentCaller,
+    application: ProcessApplication,
+    catalog: SessionCatalog,
 ) -> SessionResource:
     """Create a session. If the id exists, return the existing session."""
     body = await read_model(request, NewSession, default={})
     await application.count_request(caller.client_id, caller.category)
     session = await application.session(caller.client_id, body.id, category=caller.category)
     agent = await application.project.name_agent(caller.client_id, caller.category, body.agent) if body.agent else None
-    created, is_new = await (await application.catalog()).create(session, body.name, agent)
+    created, is_new = await catalog.create(session, body.name, agent)
     response.status_code = 201 if is_new else 200
     return SessionResource.of(created)
 
@@ -129,9 +140,9 @@ async def _listed(
 
 
 @router.get("/sessions/{session_id}", responses=documented(errors.NotFound))
-async def get_session(session_id: SessionId, caller: CurrentCaller, application: ProcessApplication) -> SessionResource:
+async def get_session(session: OwnSession) -> SessionResource:
     """Read a session."""
-    return SessionResource.of(await _session(application, caller, session_id))
+    return SessionResource.of(session)
 
 
 @router.patch(
@@ -139,12 +150,10 @@ async def get_session(session_id: SessionId, caller: CurrentCaller, application:
     responses=documented(errors.NotFound, *WITH_BODY),
     openapi_extra=body_schema(NewName),
 )
-async def rename_session(
-    session_id: SessionId, request: Request, caller: CurrentCaller, application: ProcessApplication
-) -> SessionResource:
+async def rename_session(key: OwnKey, request: Request, catalog: SessionCatalog) -> SessionResource:
     """Rename a session."""
     body = await read_model(request, NewName)
-    return SessionResource.of(await (await application.catalog()).rename(_key(caller, session_id), body.name))
+    return SessionResource.of(await catalog.rename(key, body.name))
 
 
 @router.delete(
@@ -154,18 +163,15 @@ async def rename_session(
         errors.NotFound, errors.RegistryUnavailable, errors.QueueUnavailable, errors.DeletionUnfinished
     ),
 )
-async def delete_session(
-    session_id: SessionId, request: Request, caller: CurrentCaller, application: ProcessApplication
-) -> None:
+async def delete_session(key: OwnKey, application: ProcessApplication) -> None:
     """Delete a session and all its messages. A running turn is discarded."""
-    await Housekeeping(application).erase_session(_key(caller, session_id), time_left=time_left(request.scope))
+    await Housekeeping(application).erase_session(key, time_left=time_left)
 
 
 @router.get("/sessions/{session_id}/messages", responses=documented(errors.NotFound))
 async def list_messages(
-    session_id: SessionId,
-    caller: CurrentCaller,
-    application: ProcessApplication,
+    session: OwnSession,
+    catalog: SessionCatalog,
     limit: Annotated[int, Query(ge=2, le=100, description="Maximum number of messages. Turns are not split.")] = 50,
     before: Annotated[int | None, Query(ge=1, le=2**31, description="Return the turns before this number.")] = None,
     *,
@@ -176,8 +182,6 @@ async def list_messages(
 
     `metadata.siblings` of a message that was edited or answered again says which one of them it is.
     """
-    session = await _session(application, caller, session_id)
-    catalog = await application.catalog()
     page, summary = await asyncio.gather(
         catalog.messages_page(session, limit=limit, before=before, branch=branch), catalog.latest_summary(session)
     )
@@ -187,17 +191,15 @@ async def list_messages(
 
 @router.get("/sessions/{session_id}/tree", responses=documented(errors.NotFound))
 async def list_tree(
-    session_id: SessionId,
-    caller: CurrentCaller,
-    application: ProcessApplication,
+    session: OwnSession,
+    catalog: SessionCatalog,
     limit: Annotated[int, Query(ge=1, le=200)] = 100,
     after: Annotated[str | None, Query(max_length=32, description="`after` of the previous page.")] = None,
     *,
     x_ai_sdk: ShownSdkVersion = None,
 ) -> MessageTree:
     """List the messages of all branches, each after its parent."""
-    session = await _session(application, caller, session_id)
-    page = await (await application.catalog()).tree_page(session, limit=limit, after=after)
+    page = await catalog.tree_page(session, limit=limit, after=after)
     return MessageTree.of(session, page, sdk=sdk_version(x_ai_sdk))
 
 
@@ -206,14 +208,11 @@ async def list_tree(
     responses=documented(errors.NotFound, errors.TurnInProgress, *WITH_BODY),
     openapi_extra=body_schema(NewBranch),
 )
-async def switch_branch(
-    session_id: SessionId, request: Request, caller: CurrentCaller, application: ProcessApplication
-) -> SessionResource:
+async def switch_branch(key: OwnKey, request: Request, runner: OwnRunner, catalog: SessionCatalog) -> SessionResource:
     """Make the path through a message the active one, down to the end of its newest branch."""
     body = await read_model(request, NewBranch)
-    runner = await application.runner(caller.client_id, session_id)
     await runner.switch(body.node_id)
-    return SessionResource.of(await _session(application, caller, session_id))
+    return SessionResource.of(await catalog.get(key))
 
 
 @router.delete(
@@ -222,18 +221,17 @@ async def switch_branch(
     responses=documented(errors.NotFound, errors.TurnInProgress),
 )
 async def delete_message(
-    session_id: SessionId, message_id: MessageId, caller: CurrentCaller, application: ProcessApplication
+    session: OwnSession, message_id: MessageId, runner: OwnRunner, catalog: SessionCatalog
 ) -> None:
     """Delete one message. A summary that mentions it does not change until it is rebuilt.
 
     Deleting a waiting answer withdraws its requests.
     """
-    session = await _session(application, caller, session_id)
     try:
-        await (await application.catalog()).delete_message(session.id, message_id)
+        await catalog.delete_message(session.id, message_id)
     finally:
         # Also if it fails: it may be deleted all the same, or an earlier request deleted it and could not wake.
-        await (await application.runner(caller.client_id, session_id)).wake()
+        await runner.wake()
 
 
 @router.put(
@@ -241,27 +239,17 @@ async def delete_message(
     responses=documented(errors.NotFound, *WITH_BODY),
     openapi_extra=body_schema(NewFeedback),
 )
-async def rate_answer(
-    session_id: SessionId,
-    message_id: MessageId,
-    request: Request,
-    caller: CurrentCaller,
-    application: ProcessApplication,
-) -> FeedbackResource:
+async def rate_answer(message_id: MessageId, request: Request, runner: OwnRunner) -> FeedbackResource:
     """Store the user's feedback on an answer, replacing any earlier feedback."""
     body = await read_model(request, NewFeedback)
-    runner = await application.runner(caller.client_id, session_id)
     return FeedbackResource.of(await runner.rate(message_id, body.feedback()))
 
 
 @router.delete(
     "/sessions/{session_id}/messages/{message_id}/feedback", status_code=204, responses=documented(errors.NotFound)
 )
-async def delete_feedback(
-    session_id: SessionId, message_id: MessageId, caller: CurrentCaller, application: ProcessApplication
-) -> None:
+async def delete_feedback(message_id: MessageId, runner: OwnRunner) -> None:
     """Delete the feedback on an answer, if there is any."""
-    runner = await application.runner(caller.client_id, session_id)
     await runner.rate(message_id, None)
 
 
@@ -271,40 +259,33 @@ async def delete_feedback(
     responses=documented(errors.NotFound, errors.NoRunningTurn, errors.RegistryUnavailable, *WITH_BODY),
     openapi_extra=body_schema(StopRequest, required=False),
 )
-async def cancel_turn(
-    session_id: SessionId, request: Request, caller: CurrentCaller, application: ProcessApplication
-) -> Accepted:
+async def cancel_turn(key: OwnKey, request: Request, runner: OwnRunner, catalog: SessionCatalog) -> Accepted:
     """Stop the running turn and all queued messages, and close a turn that waits for an approval or a client tool.
 
     The text streamed so far is kept. With `message_id`, stop only the turn of that message: the running turn, a queued
     one, or the one that the message has joined.
     """
     body = await read_model(request, StopRequest, default={})
-    runner = await application.runner(caller.client_id, session_id)
     if not await runner.stop(body.message_id):
-        await (await application.catalog()).get(_key(caller, session_id))
+        await catalog.get(key)
         raise errors.NoRunningTurn
-    return Accepted(session_id=session_id, accepted="cancel")
+    return Accepted(session_id=runner.session_id, accepted="cancel")
 
 
 @router.post(
     "/sessions/{session_id}/name",
     responses=documented(errors.NotFound, errors.ModelError, *PAID),
 )
-async def name_session_by_model(
-    session_id: SessionId, caller: CurrentCaller, application: ProcessApplication
-) -> SessionResource:
+async def name_session_by_model(key: OwnKey, runner: OwnRunner, catalog: SessionCatalog) -> SessionResource:
     """Have the model name the session. If the user sets a name meanwhile, the user's name is kept."""
-    runner = await application.runner(caller.client_id, session_id, category=caller.category)
     await runner.name()
-    return SessionResource.of(await (await application.catalog()).get(_key(caller, session_id)))
+    return SessionResource.of(await catalog.get(key))
 
 
 @router.get("/sessions/{session_id}/summary", responses=documented(errors.NotFound))
-async def get_summary(session_id: SessionId, caller: CurrentCaller, application: ProcessApplication) -> SummaryResource:
+async def get_summary(session: OwnSession, catalog: SessionCatalog) -> SummaryResource:
     """Read the newest summary."""
-    session = await _session(application, caller, session_id)
-    summary = await (await application.catalog()).latest_summary(session)
+    summary = await catalog.latest_summary(session)
     if summary is None:
         raise errors.NotFound("There is no such session, or it has no summary yet.")
     return SummaryResource.of(summary)
@@ -317,35 +298,34 @@ async def get_summary(session_id: SessionId, caller: CurrentCaller, application:
     | {200: {"model": Accepted, "description": "The summary is up to date. Nothing was queued."}},
 )
 async def queue_summary(
-    session_id: SessionId,
+    session: OwnSession,
     response: Response,
-    caller: CurrentCaller,
+    runner: OwnRunner,
     application: ProcessApplication,
+    catalog: SessionCatalog,
+    *,
     rebuild: Annotated[bool, Query(description="Rebuild the summary from the first turn.")] = False,
 ) -> Accepted:
     """Update the summary in the background. Nothing is queued if a job is already queued or nothing would change."""
-    catalog = await application.catalog()
-    session = await catalog.get(_key(caller, session_id))
     if not application.platform.summary_queue.exists:
         raise errors.NoQueue
     if await catalog.summary_is_current(session, rebuild=rebuild):
         response.status_code = 200
-        return Accepted(session_id=session_id, accepted="unchanged")
-    runner = await application.runner(caller.client_id, session_id, category=caller.category)
+        return Accepted(session_id=runner.session_id, accepted="unchanged")
     await runner.count_request()
     is_new = await application.queue_summary(session.id, rebuild=rebuild)
-    return Accepted(session_id=session_id, accepted="summary" if is_new else "queued")
+    return Accepted(session_id=runner.session_id, accepted="summary" if is_new else "queued")
 
 
 @router.get("/approvals", responses=documented())
 async def list_approvals(
     caller: CurrentCaller,
     application: ProcessApplication,
+    catalog: SessionCatalog,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     before: Annotated[str | None, Query(max_length=256, description="`before` of the previous page.")] = None,
 ) -> ApprovalList:
     """List the requests that the caller may answer: in their own sessions, and for others if the project permits it."""
-    catalog = await application.catalog()
     # Without `approvers`, nobody approves for others, so only the caller's own sessions are read.
     user_id = None if application.project.approvers is not None else user_id_of(caller.client_id)
     found: list[ApprovalResource] = []
@@ -384,9 +364,9 @@ async def get_usage(caller: CurrentCaller, application: ProcessApplication) -> U
     status_code=204,
     responses=documented(errors.RegistryUnavailable, errors.QueueUnavailable, errors.DeletionUnfinished),
 )
-async def delete_me(request: Request, caller: CurrentCaller, application: ProcessApplication) -> None:
+async def delete_me(caller: CurrentCaller, application: ProcessApplication) -> None:
     """Delete the user and all their sessions."""
-    await Housekeeping(application).erase_user(user_id_of(caller.client_id), time_left=time_left(request.scope))
+    await Housekeeping(application).erase_user(user_id_of(caller.client_id), time_left=time_left)
 
 
 async def _requests_for(
@@ -402,11 +382,3 @@ async def _requests_for(
         for request in requests_of(answer, user=user, category=category, session_id=session_id)
         if await may_reply(application.project.approvers, approver, request)
     ]
-
-
-async def _session(application: Application, caller: Caller, session_id: str) -> Session:
-    return await (await application.catalog()).get(_key(caller, session_id))
-
-
-def _key(caller: Caller, session_id: str) -> str:
-    return session_key(user_id_of(caller.client_id), session_id)

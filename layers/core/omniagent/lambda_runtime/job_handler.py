@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from omniagent.aws.invocation_end import ends_within
+from omniagent.invocation import ends_within
 from omniagent.lambda_runtime import event_loop
 from omniagent.tracing import flush_traces
 from omniagent.tracing.logs import bind_request_id

@@ -2,14 +2,11 @@
 
 It keeps awslambdaric's loop, context, logging, JSON and SnapStart hooks, and adds one thing: a `StreamingResult` is
 posted in the Runtime API's streaming mode. The exec wrapper starts `__main__`.
-
-A Function URL with `InvokeMode: RESPONSE_STREAM` passes a plain JSON result on unchanged, with status and headers in
-the body. So a payload 2.0 response is posted as a stream of one chunk. Only `sam local`, whose emulator cannot stream,
-gets it as JSON.
 """
 
 import gc
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
 # awslambdaric ships no types: the two classes below are its only subclasses.
@@ -17,7 +14,7 @@ from awslambdaric.lambda_runtime_client import LambdaRuntimeClient  # type: igno
 from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller  # type: ignore[import-untyped]
 
 from omniagent.lambda_runtime import event_loop
-from omniagent.lambda_runtime.asgi import StreamingResult, as_stream, cannot_stream
+from omniagent.lambda_runtime.asgi import StreamingResult
 from omniagent.lambda_runtime.streamed_post import Beginning, StreamedPost
 
 logger = logging.getLogger(__name__)
@@ -27,8 +24,6 @@ class StreamingMarshaller(LambdaMarshaller):  # type: ignore[misc]  # awslambdar
     """Marshals to JSON, except for streamed results."""
 
     def marshal_response(self, response: Any) -> tuple[Any, str]:
-        if isinstance(response, dict) and "statusCode" in response and not cannot_stream():
-            response = as_stream(response)
         if isinstance(response, StreamingResult):
             return response, ""  # the post sets its own content type
         json_and_type: tuple[Any, str] = super().marshal_response(response)
@@ -66,18 +61,11 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
         if not isinstance(result_data, StreamingResult):
             super().post_invocation_result(invoke_id, result_data, content_type, invocation_id)
             return
-        event_loop.run(_stream(result_data, self._begin(invoke_id, invocation_id, result_data)))
+        event_loop.run(self.stream(invoke_id, invocation_id, result_data))
 
-    async def stream(self, invoke_id: str, invocation_id: str | None, result: StreamingResult) -> None:
-        """Post a result on the event loop that is running."""
-        await _stream(result, self._begin(invoke_id, invocation_id, result))
-
-    def _begin(self, invoke_id: str, invocation_id: str | None, result: StreamingResult) -> Beginning | None:
-        try:
-            return Beginning(self.lambda_runtime_address, invoke_id, invocation_id, result)
-        except OSError:
-            logger.exception("runtime api unreachable, response lost")
-            return None
+    def stream(self, invoke_id: str, invocation_id: str | None, result: StreamingResult) -> Coroutine[Any, Any, None]:
+        """Send the beginning of a result, before the event loop runs on. The coroutine posts the rest."""
+        return _post_rest(result, Beginning(self.lambda_runtime_address, invoke_id, invocation_id, result))
 
     def call_rapid(self, http_method: str, endpoint: str, *arguments: Any, **named: Any) -> None:
         """Report a failed start or restore. Unlike awslambdaric, support an address with a path, as emulators use."""
@@ -89,9 +77,8 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
             self.lambda_runtime_address = address
 
 
-async def _stream(result: StreamingResult, beginning: Beginning | None) -> None:
-    """Post the rest of a result. Its work runs to the end even if the Runtime API is gone."""
-    post = _NullPost() if beginning is None else await StreamedPost.open(beginning)
+async def _post_rest(result: StreamingResult, beginning: Beginning) -> None:
+    post = await StreamedPost.open(beginning)
     try:
         await result.stream(post)
         post.end()
@@ -99,15 +86,3 @@ async def _stream(result: StreamingResult, beginning: Beginning | None) -> None:
         logger.exception("response failed after its start")
         post.fail(error)
     await post.closed()
-
-
-class _NullPost:
-    """Discards a response that cannot be delivered."""
-
-    async def write(self, data: bytes) -> None: ...
-
-    def end(self) -> None: ...
-
-    def fail(self, error: BaseException) -> None: ...
-
-    async def closed(self) -> None: ...

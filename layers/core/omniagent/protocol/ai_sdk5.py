@@ -9,27 +9,18 @@ from omniagent.protocol import events, sse
 _UNKNOWN = (events.ToolApprovalRequest.type.encode(), events.ToolOutputDenied.type.encode())
 
 
-class AiSdk5Stream:
-    """A stream without chunks that AI SDK 5 rejects. A request becomes `data-approval-request` with the same fields.
+async def for_ai_sdk5(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Replace the chunks that AI SDK 5 rejects. A request becomes `data-approval-request` with the same fields.
 
     Its client shows data where it arrives. So a request is held back until the step ends, or until other data arrives:
     then it follows the model's parts of its step, in a live stream, in a replay and in the stored messages.
     """
-
-    def __init__(self, stream: sse.FrameStream) -> None:
-        self._stream = stream
-        self.session_id = stream.session_id
-
-    async def sse(self) -> AsyncIterator[bytes]:
-        requests: list[bytes] = []
-        async for frames in self._stream.sse():
-            if not requests and not any(name in frames for name in _UNKNOWN):
-                yield frames
-            elif translated := b"".join(_translated(frames, requests)):
-                yield translated
-
-    async def ended(self) -> None:
-        await self._stream.ended()
+    requests: list[bytes] = []
+    async for frames in stream:
+        if not requests and not any(name in frames for name in _UNKNOWN):
+            yield frames
+        elif translated := b"".join(_translated(frames, requests)):
+            yield translated
 
 
 def _translated(frames: bytes, requests: list[bytes]) -> Iterator[bytes]:

@@ -5,7 +5,7 @@ Used only for clients that name this version: others fail on unknown chunks.
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any, Protocol
+from typing import Any
 
 from omniagent.protocol import sse
 from omniagent.protocol.ui_messages import steering_message
@@ -14,27 +14,10 @@ _STEERING = b'data: {"type":"data-steering"'
 _DECISION = b'data: {"type":"data-approval-response"'
 
 
-class ResettingStream(sse.FrameStream, Protocol):
-    """A stream that withdraws a step with `reset-step` if its reader knows that chunk."""
-
-    def sse(self, *, resets: bool = False) -> AsyncIterator[bytes]: ...
-
-
-class AiSdk7Stream:
-    """An answer whose steering messages are sent as `steering-message`, decisions as `tool-approval-response`, and the
-    withdrawal of a step as `reset-step`.
-    """
-
-    def __init__(self, stream: ResettingStream) -> None:
-        self.session_id = stream.session_id
-        self._stream = stream
-
-    async def sse(self) -> AsyncIterator[bytes]:
-        async for frames in self._stream.sse(resets=True):
-            yield _translated(frames) if _STEERING in frames or _DECISION in frames else frames
-
-    async def ended(self) -> None:
-        await self._stream.ended()
+async def for_ai_sdk7(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Send steering messages as `steering-message`, and decisions as `tool-approval-response`."""
+    async for frames in stream:
+        yield _translated(frames) if _STEERING in frames or _DECISION in frames else frames
 
 
 def _translated(frames: bytes) -> bytes:

@@ -4,51 +4,49 @@ Fields have Python names; `sse` converts them to the names on the wire.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, dataclass_transform
 
 from omniagent.messages import FinishReason, SourcePart
 
 AbortReason = Literal["cancelled", "deadline", "shutdown", "interrupted", "unanswered", "expired"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True)
+@dataclass(frozen=True)
 class StreamEvent:
-    """The base class of all events. `type` is its name on the wire."""
+    """The base class of all events, each of which is a frozen dataclass. `type` is its name on the wire."""
 
     type: ClassVar[str]
 
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
-@dataclass(frozen=True, slots=True)
+
 class Start(StreamEvent):
     type = "start"
     message_id: str
     message_metadata: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
 class StartStep(StreamEvent):
     type = "start-step"
 
 
-@dataclass(frozen=True, slots=True)
 class FinishStep(StreamEvent):
     type = "finish-step"
 
 
-@dataclass(frozen=True, slots=True)
 class ResetStep(StreamEvent):
     """Drops the parts of the current step, which is sent again. Only AI SDK 7 knows it."""
 
     type = "reset-step"
 
 
-@dataclass(frozen=True, slots=True)
 class TextStart(StreamEvent):
     type = "text-start"
     id: str
 
 
-@dataclass(frozen=True, slots=True)
 class TextDelta(StreamEvent):
     """The next characters of the answer."""
 
@@ -57,19 +55,16 @@ class TextDelta(StreamEvent):
     delta: str
 
 
-@dataclass(frozen=True, slots=True)
 class TextEnd(StreamEvent):
     type = "text-end"
     id: str
 
 
-@dataclass(frozen=True, slots=True)
 class ReasoningStart(StreamEvent):
     type = "reasoning-start"
     id: str
 
 
-@dataclass(frozen=True, slots=True)
 class ReasoningDelta(StreamEvent):
     """The next characters of the model's reasoning."""
 
@@ -78,27 +73,23 @@ class ReasoningDelta(StreamEvent):
     delta: str
 
 
-@dataclass(frozen=True, slots=True)
 class ReasoningEnd(StreamEvent):
     type = "reasoning-end"
     id: str
 
 
-@dataclass(frozen=True, slots=True)
 class ToolInputStart(StreamEvent):
     type = "tool-input-start"
     tool_call_id: str
     tool_name: str
 
 
-@dataclass(frozen=True, slots=True)
 class ToolInputDelta(StreamEvent):
     type = "tool-input-delta"
     tool_call_id: str
     input_text_delta: str
 
 
-@dataclass(frozen=True, slots=True)
 class ToolInputAvailable(StreamEvent):
     """A tool call with its complete, valid arguments."""
 
@@ -108,7 +99,6 @@ class ToolInputAvailable(StreamEvent):
     input: Any
 
 
-@dataclass(frozen=True, slots=True)
 class ToolInputError(StreamEvent):
     type = "tool-input-error"
     tool_call_id: str
@@ -117,7 +107,6 @@ class ToolInputError(StreamEvent):
     error_text: str
 
 
-@dataclass(frozen=True, slots=True)
 class ToolApprovalRequest(StreamEvent):
     """The call waits until somebody approves or denies it."""
 
@@ -129,13 +118,11 @@ class ToolApprovalRequest(StreamEvent):
     """How it was decided, in a replay. None: it is open."""
 
 
-@dataclass(frozen=True, slots=True)
 class ToolOutputDenied(StreamEvent):
     type = "tool-output-denied"
     tool_call_id: str
 
 
-@dataclass(frozen=True, slots=True)
 class ToolOutputAvailable(StreamEvent):
     """What a tool call returned."""
 
@@ -144,7 +131,6 @@ class ToolOutputAvailable(StreamEvent):
     output: Any
 
 
-@dataclass(frozen=True, slots=True)
 class ToolOutputError(StreamEvent):
     """A tool call failed. `error_text` is its public text."""
 
@@ -153,20 +139,17 @@ class ToolOutputError(StreamEvent):
     error_text: str
 
 
-@dataclass(frozen=True, slots=True)
 class Abort(StreamEvent):
     type = "abort"
     reason: AbortReason
 
 
-@dataclass(frozen=True, slots=True)
 class Finish(StreamEvent):
     type = "finish"
     finish_reason: FinishReason
     message_metadata: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
 class DataSession(StreamEvent):
     """The stored result, for the client's `onData`. Transient: it is not part of the message."""
 
@@ -175,7 +158,6 @@ class DataSession(StreamEvent):
     transient: bool = True
 
 
-@dataclass(frozen=True, slots=True)
 class SteeringData(StreamEvent):
     """A user's message that joined the answer. AI SDK 7 has its own event for it, see `ai_sdk7`."""
 
@@ -184,7 +166,6 @@ class SteeringData(StreamEvent):
     data: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
 class DataChunk(StreamEvent):
     """Data that a tool sent with `emit()`: `data-<name>` on the wire. It replaces data with the same name and id."""
 
@@ -195,7 +176,6 @@ class DataChunk(StreamEvent):
     transient: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class SourceUrl(StreamEvent):
     """A page that the answer cites."""
 
@@ -205,7 +185,6 @@ class SourceUrl(StreamEvent):
     title: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class SourceDocument(StreamEvent):
     """A document that the answer cites."""
 
@@ -223,7 +202,6 @@ def source_event(part: SourcePart) -> SourceUrl | SourceDocument:
     return SourceDocument(part.source_id, part.media_type or "text/plain", part.title or "", part.filename)
 
 
-@dataclass(frozen=True, slots=True)
 class Error(StreamEvent):
     """Always the last event: the client ignores later ones."""
 

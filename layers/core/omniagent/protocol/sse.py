@@ -1,11 +1,11 @@
 """Server-sent events: the only place that encodes events to bytes and decodes them."""
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from json.encoder import encode_basestring as quote
-from typing import Any, Protocol
+from typing import Any
 
 from omniagent.protocol.events import DataChunk, ReasoningDelta, StreamEvent, TextDelta
 
@@ -22,19 +22,6 @@ HEADERS = {
 _DATA = b"data: "
 _END = b"\n\n"
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-
-
-class FrameStream(Protocol):
-    """The part of an `AnswerStream` that a response needs."""
-
-    @property
-    def session_id(self) -> str: ...
-
-    def sse(self) -> AsyncIterator[bytes]:
-        """The frames, from the first event to `[DONE]`."""
-
-    async def ended(self) -> None:
-        """Wait until this process has finished all its work on the answer."""
 
 
 def line(event: StreamEvent) -> bytes:
