@@ -118,7 +118,9 @@ class ApiProvider(LLMProvider):
 
     async def _events(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         body = self._whole_body(request)
-        reader = self._reader_of(request, body["model"])
+        reader = self._reader(body["model"])
+        parts = (part for message in request.messages for part in message.parts)
+        reader.taken_ids.update(part.call_id for part in parts if isinstance(part, ToolPart))
         rest: Json | None = body
         try:
             while rest is not None:
@@ -156,12 +158,6 @@ class ApiProvider(LLMProvider):
     @abstractmethod
     def _reader(self, model: str) -> ModelStreamReader:
         """Return a new reader for one answer of the model."""
-
-    def _reader_of(self, request: ModelRequest, model: str) -> ModelStreamReader:
-        reader = self._reader(model)
-        parts = (part for message in request.messages for part in message.parts)
-        reader.avoid(part.call_id for part in parts if isinstance(part, ToolPart))
-        return reader
 
     async def _open(self, body: Json, request: ModelRequest) -> AsyncGenerator[Iterator[Json], None]:
         """Send a request, and once more without the fields that the API names in a refusal."""

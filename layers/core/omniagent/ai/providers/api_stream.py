@@ -28,7 +28,7 @@ async def read_events(
             yield decoder.feed(data)
             if decoder.done:
                 await drain(arrivals)
-    yield _without_exceptions(decoder.end())
+    yield _without_exceptions(decoder.feed(b"", last=True))
     if not decoder.has_events and not decoder.done:
         kind = short_code((content_type or "none").partition(";")[0])
         raise ModelStreamBroken(f"the model's API sent no events (content type {kind}): is its address right?")

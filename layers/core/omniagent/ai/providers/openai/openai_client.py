@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaita
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 from urllib.request import getproxies
 
@@ -135,7 +136,7 @@ class OpenAIClient:
     async def open(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:
         """Send a request. Returns the answer's events once it is accepted."""
         first_byte_by = asyncio.get_running_loop().time() + self._timeout_seconds
-        response = await self._send(path, body, first_byte_by)
+        response = await self._answered(first_byte_by, partial(self._post, path, encoded(body)))
         return read_events(
             response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw(),
             response.aclose,
@@ -167,10 +168,6 @@ class OpenAIClient:
             self._sdks[loop] = first or _make_sdk(self.options, self._current_key)
         return self._sdks[loop]
 
-    async def _send(self, path: str, body: Json, first_byte_by: float) -> httpx2.Response:
-        content = encoded(body)
-        return await self._answered(first_byte_by, lambda: self._request(path, content))
-
     async def _answered(self, by: float, send: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
         """Send a request, and once more with the current key if the key is refused."""
         _retry_by.set(by)
@@ -192,7 +189,7 @@ class OpenAIClient:
         self._key = await self._refresh_key()
         return True
 
-    async def _request(self, path: str, content: bytes) -> httpx2.Response:
+    async def _post(self, path: str, content: bytes) -> httpx2.Response:
         response = await self._sdk().post(
             path,
             cast_to=httpx2.Response,
