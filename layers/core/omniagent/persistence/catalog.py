@@ -83,7 +83,7 @@ class Catalog(Erasure):
         document = self.models.session(
             id=session.key, user_id=session.user_id, name=name, agent=agent, category=session.category
         )
-        is_new = await session.writes.create(document)
+        is_new = await session.create(document)
         return (document if is_new else await self.get(session.key)), is_new
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_sessions", attributes=_SESSIONS)

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from omniagent.messages import DataPart, TextPart
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message
 from omniagent.persistence.store import from_bson, lineage_of, session_message, stored_lineage, to_bson
-from omniagent.persistence.stored_values import OpaqueDict, decode_part, encode_dict, encode_part, now
+from omniagent.persistence.stored_values import decode_part, encode_json, encode_part, now
 from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead
 from omniagent.session.query import UserPart
 from omniagent.session.tree import ROOT, Place
@@ -108,16 +108,8 @@ def _queue(messages: tuple[QueuedMessage, ...]) -> list[dict[str, Any]]:
         {
             **{name: getattr(message, name) for name in _QUEUED},
             "parts": [encode_part(part) for part in message.parts],
-            "metadata": encode_dict(OpaqueDict(message.metadata)),
+            "metadata": encode_json(dict(message.metadata)),
             "after": _place(message.after) if message.after is not None else None,
         }
         for message in messages
     ]
-
-
-def without_open_question(change: Change) -> Change:
-    """Return the change without the message that its turn has carried so far: the store moves that one as it is."""
-    turn = change.before.turn
-    if turn is None or turn.message is None:
-        return change
-    return replace(change, inserted=tuple(each for each in change.inserted if each is not turn.message))
