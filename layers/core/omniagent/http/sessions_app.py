@@ -40,7 +40,7 @@ from omniagent.http.resources import (
     UsageResource,
 )
 from omniagent.http.shown_messages import ShownMessage
-from omniagent.persistence.cursor import MessageCursor
+from omniagent.persistence.catalog import waiting_cursor
 from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.snippets import snippets
 from omniagent.persistence.store import session_message
@@ -362,7 +362,7 @@ async def list_approvals(
                 found += requests
                 listed += 1
             if listed == limit:
-                return ApprovalList(approvals=found, before=MessageCursor.at(message).encode())
+                return ApprovalList(approvals=found, before=waiting_cursor(message))
         before = page.before
         if before is None:
             break

@@ -30,14 +30,14 @@ from omniagent.errors import (
 from omniagent.messages import ToolPart, Usage, close_open_calls
 from omniagent.persistence.bound_classes import Binding, bind_classes, release_classes
 from omniagent.persistence.contracts import DocumentModels, check_filled, checked_filling
-from omniagent.persistence.cursor import SessionCursor
+from omniagent.persistence.cursor import Cursor
 from omniagent.persistence.documents import IS_DUE, Message, Summary
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Collection, Erasure
 from omniagent.persistence.indexes import ensure_indexes
 from omniagent.persistence.orphans import APP_NAME, end_orphans
 from omniagent.session.addresses import SessionAddress, SessionInfo, checked_limit
-from omniagent.session.ids import public_session_id, user_id_of
+from omniagent.session.ids import public_session_id, session_key, user_id_of
 from omniagent.session.live import SessionMessage
 from omniagent.session.manager import OpenTurns, SessionManager
 from omniagent.session.summary_store import RollingSummary
@@ -219,7 +219,7 @@ class ConversationStore:
         user_id = user_id_of(user)
         query: dict[str, Any] = {"user_id": user_id, "erased_at": None}
         if before is not None:
-            query |= SessionCursor(before.updated_at, before.session_id).older(user_id)
+            query |= Cursor(before.updated_at, before.session_id).older("updated_at", session_key(user_id, ""))
         shown = {"name": 1, "agent": 1, "updated_at": 1, "latest_turn_number": 1, "turn.state": 1, "turn.until": 1}
         order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
         with translated():
@@ -307,10 +307,6 @@ def from_bson(model: type[Stored], stored: Mapping[str, Any]) -> Stored:
         # Without pydantic's own text, which quotes the stored values: messages must not be logged.
         raise StorageRejected(f"{model.__name__} {stored.get('_id')!r} cannot be read: {problems_of(exc)}") from None
     return parsed
-
-
-def from_bsons(model: type[Stored], stored: Sequence[Mapping[str, Any]]) -> list[Stored]:
-    return [from_bson(model, one) for one in stored]
 
 
 def session_message(message: Message) -> SessionMessage:

@@ -58,7 +58,13 @@ class TreeReads:
         while segments and len(path) < count:
             end = Place("", segments[-1][1], segments[-1][0], tuple(segments[:-1]))
             newest = end.newest(count - len(path))
-            path = await self._newest(newest, first, count - len(path)) + path
+            ranges = [
+                {"session_id": self._key, "branch": branch, "place": {"$gte": 2 * first, "$lte": last}}
+                for branch, last in newest
+            ]
+            with translated():
+                found = self._messages.find(any_of(ranges)).sort("place", DESCENDING).limit(count - len(path))
+                path = (await found.to_list())[::-1] + path
             if len(path) < count:
                 older = segments[: -len(newest)] or cut(await self.before(newest[0][0]), at.order)
                 segments = [each for each in older if each[1] >= 2 * first]
@@ -74,6 +80,8 @@ class TreeReads:
 
     async def find(self, *ids: str, at: Place | None = None) -> list[Stored]:
         """See `SessionManager.find`."""
+        if not ids:
+            return []
         conditions: list[dict[str, Any]] = [{"_id": {"$in": list(ids)}}]
         if at is not None:
             named = {"session_id": self._key, "branch": {"$in": [branch for branch, _ in at.segments]}}
@@ -111,15 +119,6 @@ class TreeReads:
     async def _last(self, branch: int) -> Stored | None:
         query = {"session_id": self._key, "branch": branch}
         return await self._messages.find_one(query, _LIGHT, sort=[("place", DESCENDING)])
-
-    async def _newest(self, segments: Sequence[Segment], first: int, limit: int) -> list[Stored]:
-        ranges = [
-            {"session_id": self._key, "branch": branch, "place": {"$gte": 2 * first, "$lte": last}}
-            for branch, last in segments
-        ]
-        with translated():
-            found = self._messages.find(any_of(ranges)).sort("place", DESCENDING).limit(max(1, limit))
-            return (await found.to_list())[::-1]
 
 
 _LIGHT = dict.fromkeys(

@@ -10,6 +10,7 @@ from omniagent.errors import ConfigurationError
 from omniagent.messages import Feedback
 from omniagent.session.ids import check_id, new_id, session_key, user_id_of
 from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage, SessionState
+from omniagent.session.loading import load
 from omniagent.session.query import Query
 from omniagent.session.summary_store import SummaryStore
 from omniagent.session.tree import Place
@@ -102,8 +103,6 @@ class SessionManager(SummaryStore):
 
     async def load(self, query: Query | None = None) -> SessionState:
         """Read what a turn starts from that answers this message, or goes on after the latest."""
-        from omniagent.session.loading import load  # it reads through the methods of this class
-
         return await load(self, query)
 
     @abstractmethod
