@@ -80,8 +80,6 @@ class TreeReads:
 
     async def find(self, *ids: str, at: Place | None = None) -> list[Stored]:
         """See `SessionManager.find`."""
-        if not ids:
-            return []
         conditions: list[dict[str, Any]] = [{"_id": {"$in": list(ids)}}]
         if at is not None:
             named = {"session_id": self._key, "branch": {"$in": [branch for branch, _ in at.segments]}}

@@ -37,7 +37,8 @@ async def load(session: History, query: Query | None) -> SessionState:
     query = query or Query(regenerate=True)
     # A turn that goes on after it waited has an answer in the history, which messages have joined.
     at = head.leaf if head.running is None else head.running.place
-    found, state = await asyncio.gather(session.find(*query.ids, at=at), _window(session, head, head.tip))
+    window = _window(session, head, head.tip)
+    found, state = await asyncio.gather(session.find(*query.ids, at=at), window) if query.ids else ((), await window)
     if head.waiting is not None:
         is_latest = state.answer is not None and state.answer.node == head.waiting.id
         state = replace(state, waiting=state.answer if is_latest else await session.node(head.waiting.id))
