@@ -13,8 +13,7 @@ from local.mongod import Mongod
 from omniagent import MongoBackendAdapter, MongoSessionManager, Query, Settings
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore, message_document, to_bson
-from omniagent.session.live import Change, SessionHead, SessionMessage
-from omniagent.session.summary_store import RollingSummary
+from omniagent.session.live import Change, RollingSummary, SessionHead, SessionMessage
 from omniagent.session.tree import ROOT, Place, Spot
 
 SHORT = 10

@@ -18,20 +18,19 @@ from omniagent.persistence.session_writes import SessionWrites
 from omniagent.persistence.store import (
     ConversationStore,
     from_bson,
-    rolling_summary,
     session_message,
     to_bson,
 )
 from omniagent.persistence.stored_values import now, storable_text
 from omniagent.persistence.tree_reads import TreeReads, any_of, without_parts
 from omniagent.session.ids import new_id, session_key
-from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
+from omniagent.session.live import LiveTurn, RollingSummary, SessionHead, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import Place, Segment
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_method
 
+_SUMMARY = [each.name for each in fields(RollingSummary) if each.name != "basis"]
 _SUMMARIES = {"db.collection.name": "summaries"}
 
 
@@ -177,11 +176,14 @@ class MongoSessionManager(SessionWrites):
     @trace_method(kind=SpanKind.DB, name="mongodb.latest_summary", attributes=_SUMMARIES)
     async def latest_summary(self, at: Place, *, draft: bool = False) -> RollingSummary | None:
         found = await newest_summary(self.store, self.key, at, draft=draft)
-        return rolling_summary(from_bson(self.store.models.summary, found)) if found else None
+        if found is None:
+            return None
+        summary = from_bson(self.store.models.summary, found)
+        return RollingSummary(**{name: getattr(summary, name) for name in _SUMMARY})
 
     @trace_method(kind=SpanKind.DB, name="mongodb.add_summary", attributes=_SUMMARIES)
     async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:
-        stored = {each.name: getattr(summary, each.name) for each in fields(RollingSummary) if each.name != "basis"}
+        stored = {name: getattr(summary, name) for name in _SUMMARY}
         stored |= {"session_id": self.key, "draft": draft, "content": storable_text(summary.content)}
         document = await self.store.fill_or_default(lambda: self.store.models.summary(**stored), self)
 

@@ -31,7 +31,7 @@ from omniagent.messages import ToolPart, Usage, close_open_calls
 from omniagent.persistence.bound_classes import Binding, bind_classes, release_classes
 from omniagent.persistence.contracts import DocumentModels, check_filled, checked_filling
 from omniagent.persistence.cursor import Cursor
-from omniagent.persistence.documents import IS_DUE, Message, Summary
+from omniagent.persistence.documents import IS_DUE, Message
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Collection, Erasure
 from omniagent.persistence.indexes import ensure_indexes
@@ -40,7 +40,6 @@ from omniagent.session.addresses import SessionAddress, SessionInfo, checked_lim
 from omniagent.session.ids import public_session_id, session_key, user_id_of
 from omniagent.session.live import SessionMessage
 from omniagent.session.manager import OpenTurns, SessionManager
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import Segment
 from omniagent.team_code import team_code
 from omniagent.validation import problems_of
@@ -357,14 +356,4 @@ def message_document(models: DocumentModels, key: str, message: SessionMessage) 
         run=message.run,
         asker=key.partition(":")[0] if message.status == "waiting" else None,
         requests=[part.request.id for part in message.parts if isinstance(part, ToolPart) and part.request],
-    )
-
-
-def rolling_summary(summary: Summary) -> RollingSummary:
-    return RollingSummary(
-        content=summary.content,
-        token_count=summary.token_count,
-        start_turn_number=summary.start_turn_number,
-        end_turn_number=summary.end_turn_number,
-        branch=summary.branch,
     )

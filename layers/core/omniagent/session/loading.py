@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from omniagent.session.live import SessionHead, SessionMessage, SessionState, never_arrived, turns_of
+from omniagent.session.live import RollingSummary, SessionHead, SessionMessage, SessionState, never_arrived, turns_of
 from omniagent.session.query import Query
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import ROOT, Place
 from omniagent.settings import Settings
 

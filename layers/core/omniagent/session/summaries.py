@@ -12,9 +12,8 @@ from omniagent.budget.meter import Meter
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import ChatMessage, TextPart, Usage
 from omniagent.session import window
-from omniagent.session.live import SessionMessage, turns_of
+from omniagent.session.live import RollingSummary, SessionMessage, turns_of
 from omniagent.session.manager import SessionManager
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import Place
 from omniagent.session.window import PastTurn
 
