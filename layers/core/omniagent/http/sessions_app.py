@@ -43,7 +43,7 @@ from omniagent.http.shown_messages import ShownMessage
 from omniagent.persistence.catalog import waiting_cursor
 from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.snippets import snippets
-from omniagent.persistence.store import session_message
+from omniagent.persistence.stored_session import session_message
 from omniagent.protocol.ui_messages import sdk_version
 from omniagent.session.ids import ID_PATTERN, public_session_id, session_key, user_id_of
 from omniagent.session.manager import SessionManager

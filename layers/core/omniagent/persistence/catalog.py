@@ -22,11 +22,11 @@ from omniagent.persistence.cursor import Cursor
 from omniagent.persistence.documents import HAS_REQUESTS, UNANNOUNCED, WAITING, Message, Session, Summary
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Erasure
-from omniagent.persistence.live_state import head_of
 from omniagent.persistence.mongo_session import MongoSessionManager, newest_summary
-from omniagent.persistence.store import ConversationStore, Stored, from_bson, session_message
+from omniagent.persistence.store import ConversationStore, Stored, from_bson
+from omniagent.persistence.stored_session import head_of, place_of, session_message
 from omniagent.persistence.stored_values import now
-from omniagent.persistence.tree_reads import TreeReads, any_of, place_of, without_parts
+from omniagent.persistence.tree_reads import TreeReads, any_of, without_parts
 from omniagent.session.ids import new_id, public_session_id, session_key
 from omniagent.session.live import SessionMessage, with_siblings
 from omniagent.tracing import SpanKind, trace_method
@@ -137,7 +137,7 @@ class Catalog(Erasure):
             found = await tree.find(branch, at=head.tip)
             if not found:
                 raise NotFound
-            end = place_of(found[-1])
+            end = place_of(found[-1]["_id"], found[-1])
         at = end if before is None else end.up_to(before - 1)
         path = await tree.path(at, limit=limit + 1) if at.order > 1 else ()
         newest = [from_bson(self.models.message, each) for each in path]

@@ -13,14 +13,13 @@ from omniagent.messages import Feedback
 from omniagent.persistence.documents import IS_BUSY
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Collections, Erasure
-from omniagent.persistence.live_state import head_of, turn_of
 from omniagent.persistence.session_writes import SessionWrites
 from omniagent.persistence.store import (
     ConversationStore,
     from_bson,
-    session_message,
     to_bson,
 )
+from omniagent.persistence.stored_session import head_of, session_message, turn_of
 from omniagent.persistence.stored_values import now, storable_text
 from omniagent.persistence.tree_reads import TreeReads, any_of, without_parts
 from omniagent.session.ids import new_id, session_key

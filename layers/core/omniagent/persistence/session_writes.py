@@ -17,8 +17,8 @@ from omniagent.errors import SessionErased, StorageConflict, StorageError
 from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Erasure
-from omniagent.persistence.live_state import fields_of
-from omniagent.persistence.store import ConversationStore, message_document, to_bson
+from omniagent.persistence.store import ConversationStore, to_bson
+from omniagent.persistence.stored_session import fields_of, message_document
 from omniagent.session.live import Change, SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.tracing import SpanKind, trace_method

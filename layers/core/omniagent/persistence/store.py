@@ -27,20 +27,17 @@ from omniagent.errors import (
     StorageError,
     StorageRejected,
 )
-from omniagent.messages import ToolPart, Usage, close_open_calls
 from omniagent.persistence.bound_classes import Binding, bind_classes, release_classes
 from omniagent.persistence.contracts import DocumentModels, check_filled, checked_filling
 from omniagent.persistence.cursor import Cursor
-from omniagent.persistence.documents import IS_DUE, Message
+from omniagent.persistence.documents import IS_DUE
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Collection, Erasure
 from omniagent.persistence.indexes import ensure_indexes
 from omniagent.persistence.orphans import APP_NAME, end_orphans
 from omniagent.session.addresses import SessionAddress, SessionInfo, checked_limit
 from omniagent.session.ids import public_session_id, session_key, user_id_of
-from omniagent.session.live import SessionMessage
 from omniagent.session.manager import OpenTurns, SessionManager
-from omniagent.session.tree import Segment
 from omniagent.team_code import team_code
 from omniagent.validation import problems_of
 
@@ -306,54 +303,3 @@ def from_bson(model: type[Stored], stored: Mapping[str, Any]) -> Stored:
         # Without pydantic's own text, which quotes the stored values: messages must not be logged.
         raise StorageRejected(f"{model.__name__} {stored.get('_id')!r} cannot be read: {problems_of(exc)}") from None
     return parsed
-
-
-def session_message(message: Message) -> SessionMessage:
-    return SessionMessage(
-        id=message.client_message_id,
-        role=message.role,
-        turn_number=message.turn_number,
-        parts=message.parts,
-        status=message.status,
-        usage=Usage.from_dict(message.usage),
-        metadata=message.metadata,
-        trace=message.trace,
-        feedback=message.feedback,
-        run=message.run,
-        node=message.id,
-        parent=message.parent,
-        branch=message.branch,
-        lineage=lineage_of(message.lineage),
-    )
-
-
-def lineage_of(stored: Sequence[Mapping[str, int]]) -> tuple[Segment, ...]:
-    return tuple((segment["b"], segment["p"]) for segment in stored)
-
-
-def stored_lineage(lineage: Sequence[Segment]) -> list[dict[str, int]]:
-    return [{"b": branch, "p": place} for branch, place in lineage]
-
-
-def message_document(models: DocumentModels, key: str, message: SessionMessage) -> Message:
-    """Build the document of a message. Tool calls without a result are closed, unless the turn waits for them."""
-    return models.message(
-        id=message.node,
-        session_id=key,
-        parent=message.parent,
-        branch=message.branch,
-        lineage=stored_lineage(message.lineage),
-        turn_number=message.turn_number,
-        place=message.place.order,
-        role=message.role,
-        parts=close_open_calls(message.parts, waiting=message.status == "waiting"),
-        status=message.status,
-        client_message_id=message.id,
-        usage=message.usage.to_dict() if message.role == "assistant" else {},
-        metadata=dict(message.metadata),
-        trace=message.trace,
-        feedback=message.feedback,
-        run=message.run,
-        asker=key.partition(":")[0] if message.status == "waiting" else None,
-        requests=[part.request.id for part in message.parts if isinstance(part, ToolPart) and part.request],
-    )

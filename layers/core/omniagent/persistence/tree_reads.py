@@ -9,16 +9,11 @@ from pymongo import ASCENDING, DESCENDING
 from omniagent.persistence.documents import FORKED, STEERING_ID
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Collections
-from omniagent.persistence.store import lineage_of
+from omniagent.persistence.stored_session import lineage_of, place_of
 from omniagent.session.live import SessionMessage
 from omniagent.session.tree import Place, Segment, cut
 
 Stored = dict[str, Any]
-
-
-def place_of(stored: Mapping[str, Any]) -> Place:
-    """Return the place of a stored message."""
-    return Place(stored["_id"], stored["place"], stored["branch"], lineage_of(stored["lineage"]))
 
 
 def without_parts(stored: Mapping[str, Any]) -> SessionMessage:
@@ -91,7 +86,7 @@ class TreeReads:
             each
             for each in found
             if each["session_id"] == self._key
-            and (each["_id"] in ids or (at is not None and at.leads_from(place_of(each))))
+            and (each["_id"] in ids or (at is not None and at.leads_from(place_of(each["_id"], each))))
         ]
 
     async def children(self, *parents: str) -> dict[str, list[Stored]]:
@@ -112,7 +107,7 @@ class TreeReads:
             )
             if newest is not None and (own is None or newest["created_at"] > own["created_at"]):
                 own = await self._last(newest["branch"])
-        return place_of(own) if own is not None else place
+        return place_of(own["_id"], own) if own is not None else place
 
     async def _last(self, branch: int) -> Stored | None:
         query = {"session_id": self._key, "branch": branch}

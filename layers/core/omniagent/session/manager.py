@@ -31,34 +31,20 @@ class OpenTurn(Protocol):
         """Wait until everything is stored and released. Never raises."""
 
 
-class OpenTurns:
+class OpenTurns(set[OpenTurn]):
     """The running turns of one store."""
-
-    def __init__(self) -> None:
-        self._turns: set[OpenTurn] = set()
-
-    def __len__(self) -> int:
-        return len(self._turns)
-
-    def add(self, turn: OpenTurn) -> None:
-        self._turns.add(turn)
-
-    def discard(self, turn: OpenTurn) -> None:
-        self._turns.discard(turn)
 
     def shut_down(self) -> None:
         """End every turn early; each keeps its text. Safe to call from a signal handler of the event loop."""
-        for turn in list(self._turns):
+        for turn in list(self):
             turn.shut_down()
 
     async def finish(self) -> None:
         """End every turn and wait until each has stored its answer."""
-        while self._turns:
-            turns = list(self._turns)
-            for turn in turns:
-                turn.shut_down()
+        while turns := list(self):
+            self.shut_down()
             await asyncio.gather(*(turn.ended() for turn in turns))
-            self._turns.difference_update(turns)
+            self.difference_update(turns)
 
 
 class SessionManager(ABC):
