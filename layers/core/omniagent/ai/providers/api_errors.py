@@ -2,6 +2,7 @@
 
 import re
 import ssl
+import zlib
 from collections.abc import Mapping
 
 import httpcore2
@@ -17,6 +18,7 @@ TRANSPORT_ERRORS: dict[type[Exception], type[ModelError]] = {
     TimeoutError: ModelUnavailable,
     OSError: ModelStreamBroken,
     ssl.SSLError: ModelStreamBroken,
+    zlib.error: ModelStreamBroken,
 }
 _CODE = re.compile(r"[\w.:/\[\]-]{1,80}")
 _STATUS = re.compile(r"[1-5]\d\d")  # a number, or its text as LiteLLM sends it

@@ -3,10 +3,11 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator, Iterator, Mapping
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Final, Protocol
-from urllib.parse import urlsplit
+from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httpcore2
@@ -35,7 +36,7 @@ class Authorizer(Protocol):
     """Adds to a request what its server demands."""
 
     async def headers(self, url: str, content: bytes) -> Mapping[str, str]:
-        """Return the headers that authorize this POST."""
+        """Return the headers that authorize this request."""
 
     async def renew(self) -> bool:
         """Get new credentials, because the server refused these. Returns whether the request may be repeated."""
@@ -44,13 +45,14 @@ class Authorizer(Protocol):
 class KeyHeader:
     """A key in a header."""
 
-    def __init__(self, name: str, key: str | KeySource, refresh: KeySource | None = None) -> None:
+    def __init__(self, name: str, key: str | KeySource, refresh: KeySource | None = None, *, prefix: str = "") -> None:
         self._name = name
         self._key = key
         self._refresh = refresh
+        self._prefix = prefix
 
     async def headers(self, url: str, content: bytes) -> Mapping[str, str]:  # noqa: ARG002 - a key fits every request
-        return {self._name: await usable_key(self._key)}
+        return {self._name: f"{self._prefix}{await usable_key(self._key)}"}
 
     async def renew(self) -> bool:
         if self._refresh is None:
@@ -94,32 +96,48 @@ class HttpClient:
     async def open(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:
         """Send a request. Returns the answer's events once it is accepted."""
         first_byte_by = asyncio.get_running_loop().time() + self._options.timeout_seconds
-        base = self._base_url
-        url = base._replace(path=base.path.rstrip("/") + path).geturl()
-        with translated_transport():
-            async with PeerTimeout(first_byte_by):
-                response = await self._accepted(url, encoded(body), first_byte_by)
+        response = await self._send("POST", path, encoded(body), first_byte_by)
+        is_compressed = _header(response, b"content-encoding") is not None  # by a proxy: nobody asked for it
         return read_events(
-            response.aiter_stream(),
+            _decompressed(response) if is_compressed else response.aiter_stream(),
             response.aclose,
             content_type=_header(response, b"content-type"),
             first_byte_by=first_byte_by,
             translated=translated_transport,
         )
 
+    async def get(self, path: str) -> Any:
+        """Return the JSON at a path, or None if the answer is something else."""
+        by = asyncio.get_running_loop().time() + self._options.timeout_seconds
+        response = await self._send("GET", path, b"", by)
+        try:
+            with translated_transport():
+                return json.loads(await response.aread())
+        except ValueError:
+            return None
+        finally:
+            await response.aclose()
+
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
         if (pool := self._pools.pop(asyncio.get_running_loop(), None)) is not None:
             await pool.aclose()
 
-    async def _accepted(self, url: str, content: bytes, by: float) -> httpcore2.Response:
+    async def _send(self, method: str, path: str, content: bytes, by: float) -> httpcore2.Response:
+        base = self._base_url
+        url = base._replace(path=base.path.rstrip("/") + path).geturl()
+        with translated_transport():
+            async with PeerTimeout(by):
+                return await self._accepted(method, url, content, by)
+
+    async def _accepted(self, method: str, url: str, content: bytes, by: float) -> httpcore2.Response:
         """Send the request until it is accepted or refused for good, or the time is over."""
         retries, may_renew = self._options.max_retries, True
         pause = SHORTEST_BACKOFF_SECONDS
         while True:
             wait = pause * random.uniform(0.75, 1)  # noqa: S311 - spreads retries, hides nothing
             try:
-                response = await self._post(url, content)
+                response = await self._request(method, url, content)
                 if response.status < 300:
                     return response
                 error = await _refusal(response)
@@ -137,13 +155,13 @@ class HttpClient:
             await asyncio.sleep(wait)
             retries, pause = retries - 1, min(pause * 2, LONGEST_BACKOFF_SECONDS)
 
-    async def _post(self, url: str, content: bytes) -> httpcore2.Response:
+    async def _request(self, method: str, url: str, content: bytes) -> httpcore2.Response:
         seconds = self._options.timeout_seconds
         timeout = {"connect": min(seconds, CONNECT_SECONDS), "read": seconds, "write": seconds, "pool": seconds}
         authorization = await self._auth.headers(url, content)
-        own = {"host": urlsplit(url).netloc, "content-length": str(len(content))}
+        own = {"host": urlsplit(url).netloc} | ({"content-length": str(len(content))} if content else {})
         request = httpcore2.Request(
-            "POST",
+            method,
             url,
             headers=[*{**own, **self._headers, **authorization}.items()],
             content=content,
@@ -162,10 +180,12 @@ class HttpClient:
 
 def _new_pool(url: str, options: ApiOptions) -> httpcore2.AsyncConnectionPool:
     parts = urlsplit(url)
-    proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    proxies = {} if proxy_bypass(parts.hostname or "") else getproxies()
+    proxy = urlsplit(proxies.get(parts.scheme) or proxies.get("all") or "")
+    login = (unquote(proxy.username), unquote(proxy.password or "")) if proxy.username else None
     return httpcore2.AsyncConnectionPool(
         ssl_context=tls_context(),
-        proxy=httpcore2.Proxy(proxy) if proxy else None,
+        proxy=httpcore2.Proxy(proxy.geturl(), login) if proxy.hostname else None,
         max_connections=options.max_connections,
         max_keepalive_connections=options.max_connections,
         keepalive_expiry=options.keepalive_seconds,
@@ -175,6 +195,13 @@ def _new_pool(url: str, options: ApiOptions) -> httpcore2.AsyncConnectionPool:
 
 def _header(response: httpcore2.Response, name: bytes) -> str | None:
     return next((value.decode("latin-1") for known, value in response.headers if known.lower() == name), None)
+
+
+async def _decompressed(response: httpcore2.Response) -> AsyncIterator[bytes]:
+    decoder = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib
+    async for chunk in response.aiter_stream():
+        if data := decoder.decompress(chunk):
+            yield data
 
 
 async def _refusal(response: httpcore2.Response) -> ModelError:
@@ -190,9 +217,11 @@ async def _refusal(response: httpcore2.Response) -> ModelError:
         answer = None
     answer = answer if isinstance(answer, dict) else {}
     error = counts_of(answer, "error") or answer
-    request_id = answer.get("request_id") or _header(response, b"request-id") or _header(response, b"x-amzn-requestid")
+    headers = (_header(response, name) for name in (b"request-id", b"x-request-id", b"x-amzn-requestid"))
+    request_id = answer.get("request_id") or next(filter(None, headers), None)
     kind = error.get("type") or (_header(response, b"x-amzn-errortype") or "").partition(":")[0] or None
-    facts = {"status_code": response.status, "code": error.get("code"), "type": kind, "request_id": request_id}
+    facts = {"status_code": response.status, "code": error.get("code"), "type": kind, "param": error.get("param")}
+    facts["request_id"] = request_id
     message = error.get("message") or error.get("Message")
     api_text = (message if isinstance(message, str) else text)[:MAX_API_TEXT]
     return api_error(kind_of_status(response.status), "the model's API refused the request", facts, api_text)

@@ -2,21 +2,43 @@
 
 import hashlib
 from abc import abstractmethod
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, ClassVar, Final
 
 from omniagent.ai.providers.answer_tool import AnswerTool
-from omniagent.ai.providers.api_provider import ApiProvider
+from omniagent.ai.providers.api_provider import ApiClient, ApiOptions, ApiProvider
+from omniagent.ai.providers.http_client import Authorizer, HttpClient, KeyHeader
 from omniagent.ai.providers.llm_provider import ModelRequest, OutputFormat, ToolSpec
 from omniagent.ai.providers.model_rules import fit_limit, fit_sampling, nearest_effort, rules_of
-from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions
+from omniagent.ai.providers.openai.think_tags import ThinkTagsMode
 from omniagent.ai.providers.refused_fields import FieldPath
 from omniagent.ai.providers.stream_reader import Json
-from omniagent.errors import ModelRejected
+from omniagent.errors import ConfigurationError, ModelRejected
+from omniagent.tls import is_http_address
 
+OPENAI_URL: Final = "https://api.openai.com/v1"
 MAX_IDENTIFIER_LENGTH: Final = 64
 EFFORT_FIELDS: Final = frozenset({"reasoning", "reasoning_effort"})
 """The fields in which a caller chooses the effort: OpenAI's of either API, and OpenRouter's of Chat Completions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAIOptions(ApiOptions):
+    """The options of an OpenAI provider."""
+
+    organization: str | None = None
+    project: str | None = None
+    auth: Authorizer | None = None
+    """Signs requests, instead of a key."""
+    identifiers: bool | None = None
+    """Send `prompt_cache_key` and `safety_identifier`. None: only to OpenAI itself, where no `base_url` is set."""
+    think_tags: ThinkTagsMode | None = None
+    """Chat Completions: read `<think>` tags at the beginning of the text as reasoning."""
+
+    @property
+    def send_identifiers(self) -> bool:
+        return not self.base_url if self.identifiers is None else self.identifiers
 
 
 class OpenAIProvider(ApiProvider):
@@ -26,12 +48,11 @@ class OpenAIProvider(ApiProvider):
     effort_path: ClassVar[FieldPath]
     """Where a request has the reasoning effort."""
     options: OpenAIOptions
-    _client: OpenAIClient
 
-    def __init__(self, model: str, *, client: OpenAIClient | None = None, **options: Any) -> None:
-        """Take the options, or a client that has them."""
-        client = client or OpenAIClient(OpenAIOptions(**options))
-        super().__init__(model, client.options, client)
+    def __init__(self, model: str, *, client: ApiClient | None = None, **options: Any) -> None:
+        """Take the options, and a client if there is one already."""
+        chosen = OpenAIOptions(**options)
+        super().__init__(model, chosen, client or _make_client(chosen))
 
     async def shutdown_date(self) -> date | None:
         """Return the `shutdown_date` in the server's list of models. Many compatible servers have none, or no list."""
@@ -82,6 +103,22 @@ class OpenAIProvider(ApiProvider):
             body = {**body, field: {"effort": wanted} if inner else wanted}
             effort = wanted
         return fit_limit(fit_sampling(body, rules, reasons=effort != "none"), limit_field, rules)
+
+
+def _make_client(options: OpenAIOptions) -> HttpClient:
+    if not options.api_key and not options.base_url:
+        raise ConfigurationError(
+            "No key for the model's API: set OPENAI_API_KEY or OPENAI_SECRET_ARN, "
+            "or OPENAI_BASE_URL for a compatible server that needs none"
+        )
+    if options.base_url and not is_http_address(options.base_url):
+        raise ConfigurationError(
+            f"OPENAI_BASE_URL is not an address: {options.base_url!r}. Write it like http://127.0.0.1:11434/v1"
+        )
+    key = KeyHeader("authorization", options.api_key or "unused", options.refresh_key, prefix="Bearer ")
+    account = {"openai-organization": options.organization, "openai-project": options.project}
+    headers = {name: value for name, value in account.items() if value}
+    return HttpClient(options.base_url or OPENAI_URL, options, options.auth or key, headers)
 
 
 def function_of(tool: ToolSpec) -> Json:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from contextlib import aclosing
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from omniagent.ai.providers.api_errors import reported
@@ -58,7 +59,8 @@ class OpenAIResponses(OpenAIProvider):
             return
         from omniagent.ai.providers.openai.openai_chat import OpenAIChat  # most servers have this API
 
-        chat = OpenAIChat(self.model, client=self._client)
+        options = {each.name: getattr(self.options, each.name) for each in fields(self.options)}
+        chat = OpenAIChat(self.model, client=self._client, **options)
         try:
             async for event in self._heard(chat, chat.stream(request)):
                 yield event
