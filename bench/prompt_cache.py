@@ -17,8 +17,7 @@ from bench import report
 from bench.figure import Figure
 from omniagent import Agent, InMemorySessionManager, Runner, Settings, tool
 from omniagent.ai.prompts import SUMMARIZE_ABOVE
-from omniagent.ai.providers.api_provider import ApiOptions
-from omniagent.ai.providers.http_client import HttpClient, KeyHeader
+from omniagent.ai.providers.http_client import ApiOptions, HttpClient, KeyHeader
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 from omniagent.testing import InMemoryStore
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import math
 import random
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -14,22 +16,58 @@ import httpcore2
 
 from omniagent.ai.providers.api_errors import (
     MAX_API_TEXT,
-    TRANSPORT_ERRORS,
     api_error,
+    described,
     kind_of_status,
-    mapped,
+    translated_transport,
 )
-from omniagent.ai.providers.api_provider import CONNECT_SECONDS, ApiOptions, encoded, usable_key
 from omniagent.ai.providers.api_stream import read_events
 from omniagent.ai.providers.llm_provider import KeySource
 from omniagent.ai.providers.stream_reader import Json, counts_of
-from omniagent.errors import ModelAuthError, ModelError, ModelUnavailable
+from omniagent.errors import ConfigurationError, ModelAuthError, ModelError, ModelUnavailable
 from omniagent.network import AsyncioBackend, PeerTimeout
 from omniagent.tls import tls_context
 
+CONNECT_SECONDS: Final = 5.0
 SHORTEST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 8.0
 _TRANSIENT: Final = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, OSError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptions:
+    """The options that all providers with an HTTP API have."""
+
+    api_key: str | KeySource | None = field(default=None, repr=False)
+    """The key, or an async function that returns it and is called before each request."""
+    refresh_key: KeySource | None = field(default=None, repr=False)
+    """Called once if the key is refused; the request is repeated with the key that it returns."""
+    base_url: str | None = None
+    """A compatible server. It may need no key."""
+    timeout_seconds: float = 60.0
+    """Maximum silence: before the first byte, all retries included, and between any two bytes after it."""
+    max_retries: int = 2
+    """Retries of a request that failed before its first byte, within the timeout."""
+    max_wait_seconds: float = math.inf
+    """The longest pause before a retry. If the API asks for a longer one, the failure is raised."""
+    max_connections: int = 100
+    keepalive_seconds: float = 30.0
+    """How long an idle connection is kept: long enough for the next step or turn to save the handshake."""
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    parallel_tool_calls: bool | None = None
+    """None leaves it to the API, whose default is to allow them; some models refuse the parameter."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """More fields of the request, such as `{"reasoning": {"effort": "low"}}`."""
+    verbose_errors: bool = False
+    """Put the API's error text, which may quote the prompt, into error messages, and so into logs."""
+    on_refused_field: Callable[[str], None] | None = None
+    """Called with the name of a field that the API refused and that was left out."""
+
+
+def encoded(body: Json) -> bytes:
+    """Return the request as JSON. A lone surrogate, which a tool's output may have, is replaced."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
 
 
 class Authorizer(Protocol):
@@ -52,35 +90,16 @@ class KeyHeader:
         self._prefix = prefix
 
     async def headers(self, url: str, content: bytes) -> Mapping[str, str]:  # noqa: ARG002 - a key fits every request
-        return {self._name: f"{self._prefix}{await usable_key(self._key)}"}
+        key = (self._key if isinstance(self._key, str) else await self._key()).strip()
+        if not key or not key.isascii() or not key.isprintable():  # the transport's own error would show it
+            raise ConfigurationError("The key for the model's API is empty or has characters that no key has")
+        return {self._name: f"{self._prefix}{key}"}
 
     async def renew(self) -> bool:
         if self._refresh is None:
             return False
         self._key = await self._refresh()
         return True
-
-
-@contextmanager
-def translated_transport() -> Iterator[None]:
-    """Raise any failure of the transport as one of the package's errors."""
-    try:
-        yield
-    except tuple(TRANSPORT_ERRORS) as exc:
-        raise mapped(exc, TRANSPORT_ERRORS)(_described(exc)) from exc
-
-
-def _unreachable(exc: Exception) -> ModelError:
-    """Return the error of a request that got no answer."""
-    error = ModelUnavailable(_described(exc))
-    error.__cause__ = exc
-    return error
-
-
-def _described(exc: Exception) -> str:
-    is_silent = isinstance(exc, TimeoutError | httpcore2.TimeoutException)
-    text = "the model's API was silent for too long" if is_silent else str(exc)
-    return f"{type(exc).__name__}: {text}"
 
 
 class HttpClient:
@@ -103,7 +122,6 @@ class HttpClient:
             response.aclose,
             content_type=_header(response, b"content-type"),
             first_byte_by=first_byte_by,
-            translated=translated_transport,
         )
 
     async def get(self, path: str) -> Any:
@@ -142,7 +160,8 @@ class HttpClient:
                     return response
                 error = await _refusal(response)
             except _TRANSIENT as exc:
-                error = _unreachable(exc)
+                error = ModelUnavailable(described(exc))
+                error.__cause__ = exc
             else:
                 if isinstance(error, ModelAuthError) and may_renew and await self._auth.renew():
                     may_renew = False

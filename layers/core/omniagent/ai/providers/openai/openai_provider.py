@@ -7,8 +7,8 @@ from datetime import date
 from typing import Any, ClassVar, Final
 
 from omniagent.ai.providers.answer_tool import AnswerTool
-from omniagent.ai.providers.api_provider import ApiClient, ApiOptions, ApiProvider
-from omniagent.ai.providers.http_client import Authorizer, HttpClient, KeyHeader
+from omniagent.ai.providers.api_provider import ApiProvider
+from omniagent.ai.providers.http_client import ApiOptions, Authorizer, HttpClient, KeyHeader
 from omniagent.ai.providers.llm_provider import ModelRequest, OutputFormat, ToolSpec
 from omniagent.ai.providers.model_rules import fit_limit, fit_sampling, nearest_effort, rules_of
 from omniagent.ai.providers.openai.think_tags import ThinkTagsMode
@@ -49,7 +49,7 @@ class OpenAIProvider(ApiProvider):
     """Where a request has the reasoning effort."""
     options: OpenAIOptions
 
-    def __init__(self, model: str, *, client: ApiClient | None = None, **options: Any) -> None:
+    def __init__(self, model: str, *, client: HttpClient | None = None, **options: Any) -> None:
         """Take the options, and a client if there is one already."""
         chosen = OpenAIOptions(**options)
         super().__init__(model, chosen, client or _make_client(chosen))
