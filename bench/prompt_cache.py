@@ -17,7 +17,7 @@ from bench import report
 from bench.figure import Figure
 from omniagent import Agent, InMemorySessionManager, Runner, Settings, tool
 from omniagent.ai.prompts import SUMMARIZE_ABOVE
-from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions
+from omniagent.ai.providers.http_client import ApiOptions, HttpClient, KeyHeader
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 from omniagent.testing import InMemoryStore
 
@@ -62,7 +62,7 @@ class Prompt:
 
 
 @dataclass
-class Recording(OpenAIClient):
+class Recording(HttpClient):
     """Answers every request here, and keeps the prompts: those of each turn, and those of summaries."""
 
     tokens: int
@@ -70,7 +70,7 @@ class Recording(OpenAIClient):
     summaries: list[Prompt] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        super().__init__(OpenAIOptions(api_key="unused", identifiers=True))
+        super().__init__("http://127.0.0.1", ApiOptions(), KeyHeader("authorization", "unused"), {})
 
     async def open(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:  # noqa: ARG002
         items = body["input"]
@@ -128,7 +128,9 @@ async def recorded(tokens: int, turns: int = TURNS) -> Recording:
     client = Recording(tokens)
     agent = Agent("helper", words(200), [look_up])
     session = InMemorySessionManager("ada", "bench", store=InMemoryStore(), settings=Settings(name_sessions=False))
-    runner = Runner(agent, session, provider=OpenAIResponses("gpt-6-luna", client=client))
+    runner = Runner(
+        agent, session, provider=OpenAIResponses("gpt-6-luna", client=client, api_key="unused", identifiers=True)
+    )
     for _ in range(turns):
         client.prompts.append([])
         answer = await runner.start(words(tokens * QUESTION))

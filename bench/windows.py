@@ -12,9 +12,9 @@ from bench.figure import Figure
 from local.mongod import Mongod
 from omniagent import MongoBackendAdapter, MongoSessionManager, Query, Settings
 from omniagent.messages import TextPart
-from omniagent.persistence.store import ConversationStore, message_document, to_bson
-from omniagent.session.live import Change, SessionHead, SessionMessage
-from omniagent.session.summary_store import RollingSummary
+from omniagent.persistence.store import ConversationStore, to_bson
+from omniagent.persistence.stored_session import message_document
+from omniagent.session.live import Change, RollingSummary, SessionHead, SessionMessage
 from omniagent.session.tree import ROOT, Place, Spot
 
 SHORT = 10

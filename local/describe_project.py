@@ -40,7 +40,8 @@ def _agent(agent: "Agent") -> dict[str, Any]:
         functions = [each for each in given if not isinstance(each, str)]
         made_by = ", ".join(getattr(each, "__qualname__", type(each).__name__) for each in functions) or None
         try:
-            instructions = asyncio.run(agent.instructions_for(RunContext(user="playground")))
+            prompt = asyncio.run(agent.prompt_for(RunContext(user="playground")))
+            instructions = "\n\n".join(filter(None, prompt))
         except Exception as error:  # a team's function may need values that only a turn has
             instructions = f"{made_by} cannot be called outside a turn: {type(error).__name__}: {error}"
     tools = [

@@ -162,7 +162,7 @@ async def test_instructions_that_return_no_text_are_told_at_the_turn(result: Any
 
     for instructions in (lambda _: result, later):
         with pytest.raises(ConfigurationError, match=f"agent shop: its instructions returned {type(result).__name__}"):
-            await Agent("shop", instructions).instructions_for(ADA)
+            await Agent("shop", instructions).prompt_for(ADA)
 
 
 async def test_instructions_are_text_or_made_of_the_context_by_a_function_or_an_object() -> None:
@@ -175,11 +175,11 @@ async def test_instructions_are_text_or_made_of_the_context_by_a_function_or_an_
             return f"For {context.user}."
 
     for instructions in ("For ada.", lambda context: f"For {context.user}.", later, Template()):
-        assert await Agent("shop", instructions).instructions_for(ADA) == "For ada."
+        assert "".join(await Agent("shop", instructions).prompt_for(ADA)) == "For ada."
 
 
 async def test_a_built_in_that_hides_its_signature_is_taken_at_its_word() -> None:
-    assert "ada" in await Agent("shop", str).instructions_for(ADA)
+    assert "ada" in (await Agent("shop", str).prompt_for(ADA))[1]
 
 
 def test_tools_may_come_from_any_iterable() -> None:

@@ -15,9 +15,8 @@ from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.providers import ModelRequest
 from omniagent.session.ids import new_id
-from omniagent.session.live import SessionMessage
+from omniagent.session.live import RollingSummary, SessionMessage
 from omniagent.session.summaries import SummaryPipeline
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import Place, Spot
 from omniagent.testing import ScriptedModel
 from omniagent.turns.state import Begin, End

@@ -13,7 +13,7 @@ from pymongo.database import Database
 from omniagent.messages import CallRequest, Feedback, ToolPart
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
-from omniagent.persistence.cursor import MessageCursor
+from omniagent.persistence.cursor import Cursor
 from omniagent.persistence.live_turns import list_live_turns
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.snippets import snippets
@@ -130,7 +130,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.note_announced(key, waiting.id, "evt_1"),
         catalog.waiting_page(user_id, limit=3),
         catalog.waiting_page(None, limit=3),
-        catalog.waiting_page(None, limit=3, before=MessageCursor(datetime.now(UTC), "m").encode()),
+        catalog.waiting_page(None, limit=3, before=Cursor(datetime.now(UTC), "m").encode()),
         catalog.askers([key]),
         apply(session, Reply("run", waiting)),
         store.due(LATER, 3),
@@ -194,7 +194,7 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     called = await drive(store, driven)
     profiled.command("profile", 0)
 
-    helpers = {"now", "use_settings", "transaction", "update_session", "fill", "fill_or_default"}
+    helpers = {"now", "use_settings", "transaction", "update_session", "fill", "fill_or_default", "ensure_user"}
     assert called == public_methods(MongoSessionManager, Catalog, ConversationStore) - helpers | {"snippets"}
     seen = [
         operation

@@ -16,8 +16,7 @@ from omniagent.messages import DataPart, Part, ReasoningPart, TextPart, ToolPart
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
-from omniagent.session.live import SessionMessage
-from omniagent.session.summary_store import RollingSummary
+from omniagent.session.live import RollingSummary, SessionMessage
 from omniagent.turns.state import Begin, End
 from tests.persistence.turns import answer_id, apply, converse, open_session, question, tip, turn
 

@@ -10,10 +10,9 @@ from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
-from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
+from omniagent.session.live import LiveTurn, RollingSummary, SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import Place, Spot
 from omniagent.turns.state import Begin, End, Event, transition
 

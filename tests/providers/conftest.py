@@ -10,7 +10,7 @@ from local.model import OfflineModel
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.api_provider import ApiProvider
 from omniagent.ai.providers.llm_provider import LLMProvider
-from omniagent.ai.providers.openai.lean_openai import httpx2
+from omniagent.network import AsyncioBackend
 
 MakeProvider = Callable[..., ApiProvider]
 CLAUDE = "claude-sonnet-5-5"
@@ -19,13 +19,13 @@ CLAUDE = "claude-sonnet-5-5"
 @pytest.fixture(autouse=True)
 def only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refuse to reach a real model."""
-    send = httpx2.AsyncHTTPTransport.handle_async_request
+    connect = AsyncioBackend.connect_tcp
 
-    async def refuse(transport: httpx2.AsyncHTTPTransport, request: httpx2.Request) -> httpx2.Response:
-        assert request.url.host == "127.0.0.1", f"a test tried to reach {request.url.host}"
-        return await send(transport, request)
+    async def refuse(backend: AsyncioBackend, host: str, *args: Any, **options: Any) -> Any:
+        assert host == "127.0.0.1", f"a test tried to reach {host}"
+        return await connect(backend, host, *args, **options)
 
-    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", refuse)
+    monkeypatch.setattr(AsyncioBackend, "connect_tcp", refuse)
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,7 @@ def read(reader: ModelStreamReader, chunks: Iterable[bytes]) -> list[ModelEvent]
     """What a provider makes of a body that arrives in these chunks."""
     decoder = EventDecoder()
     events = [event for chunk in chunks for event in reader.read(decoder.feed(chunk))]
-    return [*events, *reader.read(decoder.end()), *reader.end()]
+    return [*events, *reader.read(decoder.feed(b"", last=True)), *reader.end()]
 
 
 def merged(events: Iterable[ModelEvent]) -> list[ModelEvent]:

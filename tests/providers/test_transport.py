@@ -7,19 +7,14 @@ import traceback
 from contextlib import aclosing
 from typing import Any
 
-import openai
 import pytest
-from openai import _exceptions as sdk_exceptions
 
 from local.model import OfflineModel
-from omniagent.ai.providers import get_llm_provider
+from omniagent.ai.providers import get_llm_provider, http_client
 from omniagent.ai.providers.llm_provider import ModelText
-from omniagent.ai.providers.openai import openai_client
-from omniagent.ai.providers.openai.openai_client import MODEL_ERRORS, translate
 from omniagent.errors import (
     ConfigurationError,
     ModelAuthError,
-    ModelError,
     ModelRejected,
     ModelStreamBroken,
     ModelUnavailable,
@@ -31,7 +26,7 @@ from tests.providers.helpers import ALL_APIS, ask, only, streamed, text_of
 
 HELLO = stream(frames(text_deltas("Hello", ".")))
 CLIENTS = ("responses", "messages")
-"""One API of each client: the SDK's and our own."""
+"""One API of each vendor: they share a client."""
 REFUSED = reply(401, {"error": {"message": "Incorrect API key provided.", "code": "invalid_api_key"}})
 
 
@@ -255,32 +250,6 @@ def assert_nothing_from_environment(server: Canned) -> None:
     assert "from-the-environment" not in server.heads[-1]
 
 
-def test_every_exception_of_the_sdk_is_translated() -> None:
-    exported = {
-        value
-        for module in (openai, sdk_exceptions)
-        for value in list(vars(module).values())
-        # Not isinstance: the SDK has stand-ins that import all of it when they are asked for their class.
-        if issubclass(type(value), type) and issubclass(value, Exception)
-    }
-    # A webhook's signature is checked by whoever receives webhooks; it is no error of a request.
-    answered = exported - {openai.InvalidWebhookSignatureError}
-    assert [error for error in answered if not issubclass(error, tuple(MODEL_ERRORS))] == []
-    unmapped = [error for error in answered if issubclass(error, openai.APIError) and error not in MODEL_ERRORS]
-    assert unmapped == []
-
-
-def test_an_exception_without_a_translation_of_its_own_takes_that_of_its_parent() -> None:
-    class Teapot(openai.RateLimitError):
-        def __init__(self) -> None:
-            Exception.__init__(self, "short and stout")
-
-    error = translate(Teapot())
-    assert type(error) is ModelUnavailable
-    assert error.api_text == "short and stout"
-    assert error.public == ModelError.public
-
-
 SILENCE = b""
 HEADERS_ONLY = stream([], end=False)
 OVERLOADED = reply(503, {"error": {"message": "overloaded"}})
@@ -303,7 +272,7 @@ async def test_a_silent_model_is_asked_once_although_its_timeout_is_extended(
     provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it is for a process that got no CPU when its time was over."""
-    monkeypatch.setattr(openai_client, "PeerTimeout", lambda when: PeerTimeout(when + 30))
+    monkeypatch.setattr(http_client, "PeerTimeout", lambda when: PeerTimeout(when + 30))
     async with serve(SILENCE) as server:
         provider = provider_of("responses", server.base_url, timeout_seconds=1, max_retries=5)
         with pytest.raises(ModelUnavailable, match="silent"):

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from pymongo.database import Database
 
+from omniagent.session.live import RollingSummary
 from omniagent.session.summaries import TURNS_PER_READ
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import Place
 from tests.fixtures.conversation import QUICK, Conversation, Json
 from tests.fixtures.stream import outline

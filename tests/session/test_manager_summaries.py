@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from omniagent.session.live import RollingSummary
 from omniagent.session.manager import SessionManager
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import ROOT
 from omniagent.turns.state import Switch
 from tests.persistence.turns import answered_again, apply, converse, question, reply, summary, tip

@@ -13,9 +13,8 @@ from omniagent import Agent, InMemorySessionManager, Overrides, Query, Runner, R
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import Part, TextPart, ToolPart, Usage
 from omniagent.providers import LLMProvider, ModelFinish, ModelRequest
-from omniagent.session.live import SessionMessage
+from omniagent.session.live import RollingSummary, SessionMessage
 from omniagent.session.summaries import SummaryPipeline
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.window import estimate_text
 from omniagent.testing import Gate, InMemoryStore, ScriptedModel
 from omniagent.turns.state import Begin, End

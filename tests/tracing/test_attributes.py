@@ -13,9 +13,7 @@ from openinference.semconv.trace import (
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import db_attributes, error_attributes, exception_attributes, http_attributes
 
-from omniagent.tracing import SpanKind, attributes, output_message, token_counts, trace_operation
-
-from .conftest import Recorded
+from omniagent.tracing import SpanKind, attributes
 
 OPEN_INFERENCE = {
     "SPAN_KIND": SpanAttributes.OPENINFERENCE_SPAN_KIND,
@@ -56,30 +54,3 @@ def test_every_attribute_name_is_the_published_one(name: str, value: str) -> Non
 def test_every_kind_but_the_database_is_an_open_inference_kind() -> None:
     published = {kind.value for kind in OpenInferenceSpanKindValues}
     assert {kind.value for kind in SpanKind} - published == {SpanKind.DB}
-
-
-def test_token_counts_leave_out_what_the_provider_did_not_report() -> None:
-    assert token_counts(prompt=10, completion=5) == {
-        "llm.token_count.prompt": 10,
-        "llm.token_count.completion": 5,
-        "llm.token_count.total": 15,
-    }
-    assert token_counts(prompt=None, completion=None) == {}
-
-
-def test_an_answer_is_flattened_as_open_inference_asks() -> None:
-    answer = output_message("One moment", [("c1", "weather", "{}")])
-    assert answer == {
-        "llm.output_messages.0.message.role": "assistant",
-        "llm.output_messages.0.message.content": "One moment",
-        "llm.output_messages.0.message.tool_calls.0.tool_call.id": "c1",
-        "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "weather",
-        "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": "{}",
-    }
-    assert all(name.startswith(attributes.CONTENT_PREFIXES) for name in answer)
-
-
-def test_many_tool_calls_do_not_push_other_attributes_out_of_the_span(recorded_with_content: Recorded) -> None:
-    with trace_operation("llm", kind=SpanKind.LLM) as span:
-        span.set_many(output_message("", [(str(number), "weather", "{}") for number in range(100)]))
-    assert recorded_with_content.attributes("llm")["openinference.span.kind"] == "LLM"

@@ -11,8 +11,7 @@ from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
-from omniagent.session.live import QueuedMessage
-from omniagent.session.summary_store import RollingSummary
+from omniagent.session.live import QueuedMessage, RollingSummary
 from omniagent.turns.registry import Chunk
 from omniagent.turns.state import Enqueue, transition
 from tests.fixtures.endpoint import Endpoint

@@ -284,23 +284,19 @@ class Agent(Generic[Deps, Output_co]):
         """The tools as the model sees them, sorted: in another order they would be another prompt."""
         return sorted((tool.spec for tool in self.tools), key=lambda spec: spec.name)
 
-    async def instructions_for(self, context: RunContext[Deps]) -> str:
-        """Return all instructions: those that are text, then what the functions return."""
-        return "\n\n".join(filter(None, await self.prompt_for(context)))
-
     async def prompt_for(self, context: RunContext[Deps]) -> tuple[str, str]:
         """Return the instructions that are text, and what the functions return for this turn."""
-        given = self.instructions if isinstance(self.instructions, tuple) else (self.instructions,)
-        made = [await self._rendered(each, context) for each in given if not isinstance(each, str)]
-        return self.fixed_instructions, "\n\n".join(filter(None, made))
-
-    async def _rendered(self, instruction: Callable[[RunContext[Deps]], Any], context: RunContext[Deps]) -> str:
-        text: Any = instruction(context)
-        if inspect.isawaitable(text):
-            text = await text
-        if not isinstance(text, str):
-            raise ConfigurationError(f"agent {self.name}: its instructions returned {type(text).__name__}, not text")
-        return text
+        texts: list[str] = []
+        for instruction in self.instructions if isinstance(self.instructions, tuple) else (self.instructions,):
+            if isinstance(instruction, str):
+                continue
+            text: Any = instruction(context)
+            text = await text if inspect.isawaitable(text) else text
+            if not isinstance(text, str):
+                name = type(text).__name__
+                raise ConfigurationError(f"agent {self.name}: its instructions returned {name}, not text")
+            texts.append(text)
+        return self.fixed_instructions, "\n\n".join(filter(None, texts))
 
     def output_format(self) -> OutputFormat | None:
         """The format that the model must answer in. None for free text."""

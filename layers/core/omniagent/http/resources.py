@@ -12,7 +12,7 @@ from omniagent.http.shown_messages import ShownMessageJson
 from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind, ToolPart
 from omniagent.persistence.catalog import Page, PathMessage, tree_cursor
 from omniagent.persistence.documents import Message, Session, Summary, api_values
-from omniagent.persistence.store import session_message
+from omniagent.persistence.stored_session import session_message
 from omniagent.protocol.ui_messages import DEFAULT_SDK, ui_message
 from omniagent.session.ids import ID_PATTERN, public_session_id
 from omniagent.session.live import SessionMessage

@@ -48,10 +48,10 @@ from omniagent.http.resources import (
 )
 from omniagent.http.shown_messages import ShownMessage
 from omniagent.invocation import time_left
-from omniagent.persistence.cursor import MessageCursor
+from omniagent.persistence.catalog import waiting_cursor
 from omniagent.persistence.documents import Message
 from omniagent.persistence.snippets import snippets
-from omniagent.persistence.store import session_message
+from omniagent.persistence.stored_session import session_message
 from omniagent.protocol.ui_messages import sdk_version
 from omniagent.session.ids import ID_PATTERN, public_session_id, user_id_of
 from omniagent.session.manager import SessionManager
@@ -342,7 +342,7 @@ async def list_approvals(
                 found += requests
                 listed += 1
             if listed == limit:
-                return ApprovalList(approvals=found, before=MessageCursor.at(message).encode())
+                return ApprovalList(approvals=found, before=waiting_cursor(message))
         before = page.before
         if before is None:
             break

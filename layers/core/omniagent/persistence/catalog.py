@@ -6,8 +6,8 @@ cursor, never by skipping.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -15,18 +15,19 @@ import pymongo
 from pymongo import ASCENDING, DESCENDING
 from pymongo import errors as driver
 from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.cursor import AsyncCursor
 
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageUnavailable, TurnInProgress, UnknownRequest
-from omniagent.persistence.cursor import MessageCursor, SessionCursor
+from omniagent.persistence.cursor import Cursor
 from omniagent.persistence.documents import HAS_REQUESTS, UNANNOUNCED, WAITING, Message, Session, Summary
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Erasure
-from omniagent.persistence.live_state import head_of
 from omniagent.persistence.mongo_session import MongoSessionManager, newest_summary
-from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, session_message
+from omniagent.persistence.store import ConversationStore, Stored, from_bson
+from omniagent.persistence.stored_session import head_of, place_of, session_message
 from omniagent.persistence.stored_values import now
-from omniagent.persistence.tree_reads import TreeReads, any_of, place_of, without_parts
-from omniagent.session.ids import new_id
+from omniagent.persistence.tree_reads import TreeReads, any_of, without_parts
+from omniagent.session.ids import new_id, public_session_id, session_key
 from omniagent.session.live import SessionMessage, with_siblings
 from omniagent.tracing import SpanKind, trace_method
 
@@ -36,6 +37,7 @@ SEARCHED_AT_ONCE = 20
 """Sessions. What was found in earlier ones is returned if the time is over."""
 QUEUED_LIFE = timedelta(hours=1)
 """Longer than the queue keeps redelivering a job that fails."""
+_NEWEST_SESSIONS = [("updated_at", DESCENDING), ("_id", DESCENDING)]
 _SESSIONS = {"db.collection.name": "sessions"}
 _MESSAGES = {"db.collection.name": "messages"}
 _SUMMARIES = {"db.collection.name": "summaries"}
@@ -83,7 +85,7 @@ class Catalog(Erasure):
         document = self.models.session(
             id=session.key, user_id=session.user_id, name=name, agent=agent, category=session.category
         )
-        is_new = await session.writes.create(document)
+        is_new = await session.create(document)
         return (document if is_new else await self.get(session.key)), is_new
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_sessions", attributes=_SESSIONS)
@@ -98,20 +100,16 @@ class Catalog(Erasure):
         is_complete = True
         query: dict[str, Any] = {"user_id": user_id, "erased_at": None}
         if before is not None:
-            query |= SessionCursor.decode(before).older(user_id)
+            query |= Cursor.decode(before).older("updated_at", session_key(user_id, ""))
         if search:
             pattern = {"$regex": re.escape(search), "$options": "i"}
             keys, is_complete = await self._mentioning(query, pattern)
             found_in = {"_id": {"$in": keys}}
             open_question = {"turn.message.parts": _text_like(pattern)}
             query["$and"] = [{"$or": [{"name": pattern}, open_question, found_in]}]
-        order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
-        with translated():
-            found = await self._store.sessions.find(query, {"turn.message": 0}).sort(order).limit(limit + 1).to_list()
-        sessions = from_bsons(self.models.session, found)
-        more = len(sessions) > limit
-        cursor = SessionCursor.at(sessions[limit - 1]).encode() if more else None
-        return Page(sessions[:limit], cursor, is_complete)
+        found = self._store.sessions.find(query, {"turn.message": 0}).sort(_NEWEST_SESSIONS)
+        page = await _page(found, self.models.session, limit, _session_cursor)
+        return replace(page, is_complete=is_complete)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.get_session", attributes=_SESSIONS)
     async def get(self, key: str) -> Session:
@@ -139,9 +137,10 @@ class Catalog(Erasure):
             found = await tree.find(branch, at=head.tip)
             if not found:
                 raise NotFound
-            end = place_of(found[-1])
+            end = place_of(found[-1]["_id"], found[-1])
         at = end if before is None else end.up_to(before - 1)
-        newest = from_bsons(self.models.message, await tree.path(at, limit=limit + 1)) if at.order > 1 else []
+        path = await tree.path(at, limit=limit + 1) if at.order > 1 else ()
+        newest = [from_bson(self.models.message, each) for each in path]
         if at == head.tip:
             newest = self._with_open(session, newest)[-limit - 1 :]
         if len(newest) <= limit:
@@ -172,12 +171,8 @@ class Catalog(Erasure):
         if after is not None:
             branch, place = _read_tree_cursor(after)
             query = any_of([query | {"branch": branch, "place": {"$gt": place}}, query | {"branch": {"$gt": branch}}])
-        order = [("branch", ASCENDING), ("place", ASCENDING)]
-        with translated():
-            found = await self._store.messages.find(query).sort(order).limit(limit + 1).to_list()
-        messages = from_bsons(self.models.message, found)
-        last = messages[limit - 1] if len(messages) > limit else None
-        return Page(messages[:limit], tree_cursor(last) if last is not None else None)
+        found = self._store.messages.find(query).sort([("branch", ASCENDING), ("place", ASCENDING)])
+        return await _page(found, self.models.message, limit, tree_cursor)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find_request", attributes=_MESSAGES)
     async def find_request(self, request_id: str) -> tuple[str, str]:
@@ -197,20 +192,17 @@ class Catalog(Erasure):
         if user_id is not None:
             query["asker"] = user_id
         if before is not None:
-            query |= MessageCursor.decode(before).older()
-        order = [("created_at", DESCENDING), ("_id", DESCENDING)]
-        with translated():
-            found = await self._store.messages.find(query).sort(order).limit(limit + 1).to_list()
-        messages = from_bsons(self.models.message, found)
-        more = len(messages) > limit
-        return Page(messages[:limit], MessageCursor.at(messages[limit - 1]).encode() if more else None)
+            query |= Cursor.decode(before).older("created_at")
+        found = self._store.messages.find(query).sort([("created_at", DESCENDING), ("_id", DESCENDING)])
+        return await _page(found, self.models.message, limit, waiting_cursor)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.unannounced", attributes=_MESSAGES)
     async def unannounced(self, before: datetime, limit: int) -> list[tuple[str, SessionMessage]]:
         """Return answers, with their sessions' keys, whose event for the webhook was not queued before a time."""
         with translated():
-            found = self._store.messages.find(UNANNOUNCED | {"created_at": {"$lt": before}})
-            messages = from_bsons(self.models.message, await found.sort("created_at").limit(limit).to_list())
+            query = UNANNOUNCED | {"created_at": {"$lt": before}}
+            found = await self._store.messages.find(query).sort("created_at").limit(limit).to_list()
+        messages = [from_bson(self.models.message, each) for each in found]
         return [(message.session_id, session_message(message)) for message in messages]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.note_announced", attributes=_MESSAGES)
@@ -314,13 +306,11 @@ class Catalog(Erasure):
 
         A case-insensitive search reads every message. The server ends it in time.
         """
-        order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
         found: list[str] = []
         try:
             with translated(), pymongo.timeout(SEARCH_SECONDS):
-                keys = [
-                    each["_id"] for each in await self._store.sessions.find(query, {"_id": 1}).sort(order).to_list()
-                ]
+                sessions = self._store.sessions.find(query, {"_id": 1}).sort(_NEWEST_SESSIONS)
+                keys = [each["_id"] async for each in sessions]
                 for start in range(0, len(keys), SEARCHED_AT_ONCE):
                     said = {
                         "session_id": {"$in": keys[start : start + SEARCHED_AT_ONCE]},
@@ -340,6 +330,25 @@ class Catalog(Erasure):
         if found is not None and found.get("erased_at") is not None:
             raise SessionErased
         return from_bson(self.models.session, found) if found else None
+
+
+async def _page(
+    found: AsyncCursor[dict[str, Any]], model: type[Stored], limit: int, cursor: Callable[[Stored], str]
+) -> Page[Stored]:
+    """Read a page of a sorted list, and one item more to see whether another page follows."""
+    with translated():
+        stored = await found.limit(limit + 1).to_list()
+    items = [from_bson(model, each) for each in stored[:limit]]
+    return Page(items, cursor(items[-1]) if len(stored) > limit else None)
+
+
+def _session_cursor(session: Session) -> str:
+    return Cursor(session.updated_at, public_session_id(session.id)).encode()
+
+
+def waiting_cursor(message: Message) -> str:
+    """Return the cursor of the page of waiting answers that follows a message."""
+    return Cursor(message.created_at, message.id).encode()
 
 
 def tree_cursor(message: Message) -> str:

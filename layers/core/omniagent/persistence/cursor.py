@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from omniagent.errors import InvalidRequest
-from omniagent.persistence.documents import Message, Session
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -35,30 +34,9 @@ class Cursor:
         except (binascii.Error, UnicodeError, ValueError, OverflowError) as exc:
             raise InvalidRequest("before is not a cursor of this list") from exc
 
+    def older(self, field: str, owner: str = "") -> dict[str, Any]:
+        """Return the query for the items that follow. Its first bound is where MongoDB enters the index.
 
-class SessionCursor(Cursor):
-    """The last session of a page: when it was last used, and its id without the owner's."""
-
-    @classmethod
-    def at(cls, session: Session) -> "SessionCursor":
-        return cls(session.updated_at, session.id.partition(":")[2])
-
-    def older(self, user_id: str) -> dict[str, Any]:
-        """Return the query for the items that follow. Its first bound is where MongoDB enters the index."""
-        return _older("updated_at", self.time, f"{user_id}:{self.id}")
-
-
-class MessageCursor(Cursor):
-    """The last message of a page."""
-
-    @classmethod
-    def at(cls, message: Message) -> "MessageCursor":
-        return cls(message.created_at, message.id)
-
-    def older(self) -> dict[str, Any]:
-        """Return the query for the items that follow."""
-        return _older("created_at", self.time, self.id)
-
-
-def _older(field: str, time: datetime, item_id: str) -> dict[str, Any]:
-    return {field: {"$lte": time}, "$or": [{field: {"$lt": time}}, {"_id": {"$lt": item_id}}]}
+        `field` has the time. `owner` is what the stored ids begin with, if the cursor's do not.
+        """
+        return {field: {"$lte": self.time}, "$or": [{field: {"$lt": self.time}}, {"_id": {"$lt": f"{owner}{self.id}"}}]}

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from pymongo import DESCENDING, ReturnDocument
@@ -9,29 +10,26 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 
 from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, StorageConflict
 from omniagent.messages import Feedback
-from omniagent.persistence.documents import IS_BUSY, Summary
+from omniagent.persistence.documents import IS_BUSY
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Collections, Erasure
-from omniagent.persistence.live_state import head_of, turn_of
 from omniagent.persistence.session_writes import SessionWrites
 from omniagent.persistence.store import (
     ConversationStore,
     from_bson,
-    from_bsons,
-    rolling_summary,
-    session_message,
     to_bson,
 )
+from omniagent.persistence.stored_session import head_of, session_message, turn_of
 from omniagent.persistence.stored_values import now, storable_text
 from omniagent.persistence.tree_reads import TreeReads, any_of, without_parts
 from omniagent.session.ids import new_id, session_key
-from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage
-from omniagent.session.manager import NOT_AN_ANSWER, SessionManager
-from omniagent.session.summary_store import RollingSummary
+from omniagent.session.live import LiveTurn, RollingSummary, SessionHead, SessionMessage
+from omniagent.session.manager import NOT_AN_ANSWER
 from omniagent.session.tree import Place, Segment
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_method
 
+_SUMMARY = [each.name for each in fields(RollingSummary) if each.name != "basis"]
 _SUMMARIES = {"db.collection.name": "summaries"}
 
 
@@ -57,86 +55,6 @@ async def newest_summary(
     return None
 
 
-class SummaryWrites:
-    """The summaries of one session, and the drafts of a rebuild."""
-
-    def __init__(self, store: ConversationStore, session: SessionManager) -> None:
-        self._store = store
-        self._session = session
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.latest_summary", attributes=_SUMMARIES)
-    async def latest(
-        self, at: Place, *, draft: bool = False, transaction: AsyncClientSession | None = None
-    ) -> Summary | None:
-        found = await newest_summary(self._store, self._session.key, at, draft=draft, transaction=transaction)
-        return from_bson(self._store.models.summary, found) if found else None
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.add_summary", attributes=_SUMMARIES)
-    async def add(self, summary: RollingSummary, at: Place, *, draft: bool) -> bool:
-        """Store a summary that continues the newest. See `SessionManager.add_summary`."""
-        document = await self._store.fill_or_default(lambda: self._document(summary, draft=draft), self._session)
-
-        async def work(transaction: AsyncClientSession) -> bool:
-            session = await self._fenced(transaction)
-            if session is None or summary.basis not in (None, _basis(session)):
-                return False
-            newest = await self.latest(at, draft=draft, transaction=transaction)
-            is_next = summary.start_turn_number == (newest.end_turn_number if newest else 0) + 1
-            if not is_next or summary.end_turn_number < summary.start_turn_number:
-                return False
-            await self._store.summaries.insert_one(to_bson(document), session=transaction)
-            return True
-
-        try:
-            return await self._store.transaction(work)
-        except StorageConflict:
-            return False
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.publish_drafts", attributes=_SUMMARIES)
-    async def publish_drafts(self, at: Place | None) -> bool:
-        """Replace all summaries with the newest draft. See `SessionManager.publish_drafts`."""
-
-        async def work(transaction: AsyncClientSession) -> bool:
-            newest = await self.latest(at, draft=True, transaction=transaction) if at is not None else None
-            if (newest is None and at is not None) or await self._fenced(transaction) is None:
-                return False
-            summaries = self._store.summaries
-            others = {"session_id": self._session.key, "_id": {"$ne": newest.id if newest is not None else None}}
-            await summaries.delete_many(others, session=transaction)
-            if newest is None:
-                return False
-            published = {"$set": {"draft": False, "start_turn_number": 1}}
-            await summaries.update_one({"_id": newest.id}, published, session=transaction)
-            rebuilt = {"$set": {"rebuilt_at": now(), "summary_basis": new_id()}}
-            await self._store.sessions.update_one({"_id": self._session.key}, rebuilt, session=transaction)
-            return True
-
-        return await self._store.transaction(work)
-
-    async def _fenced(self, transaction: AsyncClientSession) -> dict[str, Any] | None:
-        """Return the session and lock it until the transaction ends.
-
-        This takes a write that changes something: reads and no-op writes do not conflict with other writes.
-        """
-        return await self._store.sessions.find_one_and_update(
-            {"_id": self._session.key, "erased_at": None},
-            {"$set": {"fence": new_id()}},
-            projection={"summary_basis": 1},
-            session=transaction,
-        )
-
-    def _document(self, summary: RollingSummary, *, draft: bool) -> Summary:
-        return self._store.models.summary(
-            session_id=self._session.key,
-            draft=draft,
-            branch=summary.branch,
-            content=storable_text(summary.content),
-            token_count=summary.token_count,
-            start_turn_number=summary.start_turn_number,
-            end_turn_number=summary.end_turn_number,
-        )
-
-
 _HEAD = dict.fromkeys(
     ("version", "leaf", "branches", "turn", "queue", "name", "agent", "updated_at", "summary_basis", "erased_at"), 1
 )
@@ -144,7 +62,7 @@ _SESSIONS = {"db.collection.name": "sessions"}
 _MESSAGES = {"db.collection.name": "messages"}
 
 
-class MongoSessionManager(SessionManager):
+class MongoSessionManager(SessionWrites):
     """Reads and writes one session through the store that `MongoBackendAdapter.initialize()` returned."""
 
     def __init__(
@@ -159,9 +77,6 @@ class MongoSessionManager(SessionManager):
         self.store: ConversationStore = _checked(store)
         super().__init__(user, session_id, settings=settings, category=category)
         self.open_turns = store.open_turns
-        self.writes = SessionWrites(store, self)
-        self._summaries = SummaryWrites(store, self)
-        self.tree = TreeReads(store, self.key)
 
     @classmethod
     async def of_key(
@@ -191,21 +106,29 @@ class MongoSessionManager(SessionManager):
         session = cls(store, user or user_id, session_id, settings=settings)
         session.user = user
         session.user_id, session.key = user_id, session_key(user_id, session.session_id)
-        session.tree = TreeReads(store, session.key)
         return session
+
+    @property
+    def tree(self) -> TreeReads:
+        """The history, as it is stored."""
+        return TreeReads(self.store, self.key)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.head", attributes=_SESSIONS)
     async def head(self, *, erased: bool = False) -> SessionHead | None:
-        found = await self._found(erased=erased)
+        alive = {} if erased else {"erased_at": None}
+        with translated():
+            found = await self.store.sessions.find_one({"_id": self.key} | alive, _HEAD)
         return head_of(self.store.models, found) if found else None
 
     @trace_method(kind=SpanKind.DB, name="mongodb.path", attributes=_MESSAGES)
     async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]:
-        return self._read(await self.tree.path(at, first=first, limit=limit))
+        found = await self.tree.path(at, first=first, limit=limit)
+        return [session_message(from_bson(self.store.models.message, each)) for each in found]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find", attributes=_MESSAGES)
     async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]:
-        return self._read(await self.tree.find(*ids, at=at))
+        found = await self.tree.find(*ids, at=at)
+        return [session_message(from_bson(self.store.models.message, each)) for each in found]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.children", attributes=_MESSAGES)
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
@@ -215,9 +138,6 @@ class MongoSessionManager(SessionManager):
     @trace_method(kind=SpanKind.DB, name="mongodb.end_of", attributes=_MESSAGES)
     async def end_of(self, place: Place) -> Place:
         return await self.tree.end_of(place)
-
-    async def write(self, change: Change) -> bool:
-        return await self.writes.write(change)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.busy_sessions", attributes=_SESSIONS)
     async def busy_sessions(self) -> Sequence[tuple[str, LiveTurn | None]]:
@@ -252,15 +172,68 @@ class MongoSessionManager(SessionManager):
 
         return session_message(from_bson(self.store.models.message, await self.store.transaction(work)))
 
+    @trace_method(kind=SpanKind.DB, name="mongodb.latest_summary", attributes=_SUMMARIES)
     async def latest_summary(self, at: Place, *, draft: bool = False) -> RollingSummary | None:
-        summary = await self._summaries.latest(at, draft=draft)
-        return rolling_summary(summary) if summary else None
+        found = await newest_summary(self.store, self.key, at, draft=draft)
+        if found is None:
+            return None
+        summary = from_bson(self.store.models.summary, found)
+        return RollingSummary(**{name: getattr(summary, name) for name in _SUMMARY})
 
+    @trace_method(kind=SpanKind.DB, name="mongodb.add_summary", attributes=_SUMMARIES)
     async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:
-        return await self._summaries.add(summary, at, draft=draft)
+        stored = {name: getattr(summary, name) for name in _SUMMARY}
+        stored |= {"session_id": self.key, "draft": draft, "content": storable_text(summary.content)}
+        document = await self.store.fill_or_default(lambda: self.store.models.summary(**stored), self)
 
+        async def work(transaction: AsyncClientSession) -> bool:
+            session = await self._fenced(transaction)
+            if session is None or summary.basis not in (None, session.get("summary_basis") or ""):
+                return False
+            newest = await newest_summary(self.store, self.key, at, draft=draft, transaction=transaction)
+            is_next = summary.start_turn_number == (newest["end_turn_number"] if newest else 0) + 1
+            if not is_next or summary.end_turn_number < summary.start_turn_number:
+                return False
+            await self.store.summaries.insert_one(to_bson(document), session=transaction)
+            return True
+
+        try:
+            return await self.store.transaction(work)
+        except StorageConflict:
+            return False
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.publish_drafts", attributes=_SUMMARIES)
     async def publish_drafts(self, at: Place | None) -> bool:
-        return await self._summaries.publish_drafts(at)
+        async def work(transaction: AsyncClientSession) -> bool:
+            newest = None
+            if at is not None:
+                newest = await newest_summary(self.store, self.key, at, draft=True, transaction=transaction)
+            if (newest is None and at is not None) or await self._fenced(transaction) is None:
+                return False
+            summaries = self.store.summaries
+            others = {"session_id": self.key, "_id": {"$ne": newest["_id"] if newest else None}}
+            await summaries.delete_many(others, session=transaction)
+            if newest is None:
+                return False
+            published = {"$set": {"draft": False, "start_turn_number": 1}}
+            await summaries.update_one({"_id": newest["_id"]}, published, session=transaction)
+            rebuilt = {"$set": {"rebuilt_at": now(), "summary_basis": new_id()}}
+            await self.store.sessions.update_one({"_id": self.key}, rebuilt, session=transaction)
+            return True
+
+        return await self.store.transaction(work)
+
+    async def _fenced(self, transaction: AsyncClientSession) -> dict[str, Any] | None:
+        """Return the session and lock it until the transaction ends.
+
+        This takes a write that changes something: reads and no-op writes do not conflict with other writes.
+        """
+        return await self.store.sessions.find_one_and_update(
+            {"_id": self.key, "erased_at": None},
+            {"$set": {"fence": new_id()}},
+            projection={"summary_basis": 1},
+            session=transaction,
+        )
 
     @trace_method(kind=SpanKind.DB, name="mongodb.rename", attributes=_SESSIONS)
     async def rename(self, name: str, *, was: str | None) -> bool:
@@ -273,14 +246,6 @@ class MongoSessionManager(SessionManager):
     def sibling(self, key: str) -> "MongoSessionManager":
         return self._to_erase(self.store, key, self.user, self.settings)
 
-    async def _found(self, *, erased: bool = False) -> dict[str, Any] | None:
-        alive = {} if erased else {"erased_at": None}
-        with translated():
-            return await self.store.sessions.find_one({"_id": self.key} | alive, _HEAD)
-
-    def _read(self, found: list[dict[str, Any]]) -> list[SessionMessage]:
-        return [session_message(message) for message in from_bsons(self.store.models.message, found)]
-
 
 def _checked(store: object) -> ConversationStore:
     if isinstance(store, ConversationStore):
@@ -292,8 +257,3 @@ def _checked(store: object) -> ConversationStore:
         f"the store is {store!r}: pass what `await MongoBackendAdapter(…).initialize()` returned, "
         "or use InMemorySessionManager, which needs none"
     )
-
-
-def _basis(session: Mapping[str, Any]) -> str:
-    """Return a session's `summary_basis`, empty before its first change."""
-    return session.get("summary_basis") or ""

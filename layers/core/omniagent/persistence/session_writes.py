@@ -17,8 +17,8 @@ from omniagent.errors import SessionErased, StorageConflict, StorageError
 from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Erasure
-from omniagent.persistence.live_state import fields_of, without_open_question
-from omniagent.persistence.store import ConversationStore, message_document, to_bson
+from omniagent.persistence.store import ConversationStore, to_bson
+from omniagent.persistence.stored_session import fields_of, message_document
 from omniagent.session.live import Change, SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.tracing import SpanKind, trace_method
@@ -31,37 +31,43 @@ USER_ERASED: Final = "The user is being deleted."
 _SESSIONS = {"db.collection.name": "sessions"}
 
 
-class SessionWrites:
-    """The writes of one session."""
+class SessionWrites(SessionManager):
+    """The writes of a session in MongoDB."""
 
-    def __init__(self, store: ConversationStore, session: SessionManager) -> None:
-        self._store = store
-        self._session = session
-        # Moves a question as raw BSON: a decoded field might not be encodable again.
-        self._raw_sessions = store.sessions.with_options(codec_options=DEFAULT_RAW_BSON_OPTIONS)
+    store: ConversationStore
 
     @trace_method(kind=SpanKind.DB, name="mongodb.write", attributes=_SESSIONS)
     async def write(self, change: Change) -> bool:
         """Apply a change. See `SessionManager.write`."""
         fields = fields_of(change, await self._question(change))
-        if self._session.category is not None:
-            fields["category"] = self._session.category
+        if self.category is not None:
+            fields["category"] = self.category
         if change.before.version == 0:
             return await self._insert(fields)
         if not change.has_history and (is_applied := await self._update(change, fields)) is not None:
             return is_applied
-        documents = [await self._document(message) for message in without_open_question(change).inserted]
+        open_question = change.before.turn.message if change.before.turn is not None else None
+        new = [await self._document(message) for message in change.inserted if message is not open_question]
+        changed = self._changed_answers(change)
 
         async def work(transaction: AsyncClientSession) -> bool:
-            before = await self._raw_sessions.find_one_and_update(
-                self._version(change), {"$set": fields}, session=transaction
+            # The open question is moved as raw BSON: a decoded field might not be encodable again.
+            raw_sessions = self.store.sessions.with_options(codec_options=DEFAULT_RAW_BSON_OPTIONS)
+            before = await raw_sessions.find_one_and_update(
+                self._unchanged(change), {"$set": fields}, session=transaction
             )
             if before is None:
                 return await self._is_applied(change, transaction)
-            await self._write_history(change, before, documents, transaction)
+            for node, values in changed.items():
+                at = {"_id": node, "session_id": self.key}
+                if not (await self.store.messages.update_one(at, {"$set": values}, session=transaction)).matched_count:
+                    raise StorageConflict(f"answer {node} does not wait any more")
+            moved: list[Any] = [before["turn"]["message"]] if len(new) < len(change.inserted) else []
+            if moved or new:
+                await self.store.messages.insert_many([*moved, *new], session=transaction)
             return True
 
-        return await self._store.transaction(work)
+        return await self.store.transaction(work)
 
     async def create(self, document: Session) -> bool:
         """Insert a session without turns. Returns False if it exists."""
@@ -69,14 +75,13 @@ class SessionWrites:
 
     async def ensure_user(self) -> None:
         """Create the user's document, unless it exists. Raises `SessionErased` if the user is being deleted."""
-        session = self._session
         with translated():
-            user = await self._store.users.find_one({"_id": session.user_id}, {"erased_at": 1})
+            user = await self.store.users.find_one({"_id": self.user_id}, {"erased_at": 1})
         if user is None:
-            document = self._store.models.user(id=session.user_id, client_id=session.user)
-            fields = to_bson(await self._store.fill(document, session))
+            document = self.store.models.user(id=self.user_id, client_id=self.user)
+            fields = to_bson(await self.store.fill(document, self))
             with translated():
-                user = await self._store.users.find_one_and_update(
+                user = await self.store.users.find_one_and_update(
                     {"_id": fields.pop("_id")},
                     {"$setOnInsert": fields},
                     projection={"erased_at": 1},
@@ -88,16 +93,17 @@ class SessionWrites:
 
     async def _insert(self, fields: dict[str, Any], document: Session | None = None) -> bool:
         """Insert the session, unless it exists. Raises `SessionErased` if it or its user is being deleted."""
-        session, has_hook = self._session, self._store.models.fill is not None
-        if has_hook and (found := await self._existing()) is not None:  # the hook sees only new documents
+        if (
+            self.store.models.fill is not None and (found := await self._existing()) is not None
+        ):  # the hook sees only new documents
             return _is_written(found, fields)
         await self.ensure_user()
         if document is None:
-            document = self._store.models.session(id=session.key, user_id=session.user_id)
-        stored = to_bson(await self._store.fill(document, session)) | fields
+            document = self.store.models.session(id=self.key, user_id=self.user_id)
+        stored = to_bson(await self.store.fill(document, self)) | fields
         try:
             with translated():
-                await self._store.sessions.insert_one(stored)
+                await self.store.sessions.insert_one(stored)
         except StorageConflict:
             found = await self._existing()
             return found is not None and _is_written(found, fields)
@@ -107,7 +113,7 @@ class SessionWrites:
     async def _existing(self) -> dict[str, Any] | None:
         """Read the session, if it exists. Raises `SessionErased` while it is being deleted."""
         with translated():
-            found = await self._store.sessions.find_one({"_id": self._session.key}, {"erased_at": 1, "change": 1})
+            found = await self.store.sessions.find_one({"_id": self.key}, {"erased_at": 1, "change": 1})
         if found is not None and found.get("erased_at") is not None:
             raise SessionErased
         return found
@@ -118,86 +124,64 @@ class SessionWrites:
         Called after the session is stored: a deletion that missed the session has marked the user before.
         """
         with translated():
-            user = await self._store.users.find_one({"_id": self._session.user_id}, {"erased_at": 1})
+            user = await self.store.users.find_one({"_id": self.user_id}, {"erased_at": 1})
         if user is not None and user.get("erased_at") is None:
             return
-        erasure = Erasure(self._store)
-        await erasure.mark_erased(self._session.key)
-        await erasure.erase_some(self._session.key)
+        erasure = Erasure(self.store)
+        await erasure.mark_erased(self.key)
+        await erasure.erase_some(self.key)
         raise SessionErased(USER_ERASED)
 
     async def _update(self, change: Change, fields: dict[str, Any]) -> bool | None:
         """Apply a change that has no history, in one write. None: a transaction must try."""
         try:
             with translated(), pymongo.timeout(AT_ONCE_SECONDS):
-                updated = await self._store.sessions.update_one(self._version(change), {"$set": fields})
+                updated = await self.store.sessions.update_one(self._unchanged(change), {"$set": fields})
                 return bool(updated.matched_count) or await self._is_applied(change)
         except StorageError as exc:
             # If the write did succeed, the transaction finds it.
             logger.warning("session not written at once", extra={"cause": str(exc)})
             return None
 
-    def _version(self, change: Change) -> dict[str, Any]:
-        return {"_id": self._session.key, "version": change.before.version, "erased_at": None}
+    def _unchanged(self, change: Change) -> dict[str, Any]:
+        return {"_id": self.key, "version": change.before.version, "erased_at": None}
 
     async def _is_applied(self, change: Change, transaction: AsyncClientSession | None = None) -> bool:
         """Whether the change is the session's last: an earlier try succeeded and its reply was lost."""
-        last = {"_id": self._session.key, "change": change.id}
-        return await self._store.sessions.find_one(last, {"_id": 1}, session=transaction) is not None
+        last = {"_id": self.key, "change": change.id}
+        return await self.store.sessions.find_one(last, {"_id": 1}, session=transaction) is not None
 
     async def _question(self, change: Change) -> Message | None:
         """Return the filled document of the message that begins a turn."""
         turn, before = change.after.turn, change.before.turn
         if turn is None or turn.message is None or (before is not None and before.id == turn.id):
             return None
-        document = message_document(self._store.models, self._session.key, turn.message)
-        return await self._store.fill(document, self._session)
+        document = message_document(self.store.models, self.key, turn.message)
+        return await self.store.fill(document, self)
 
     async def _document(self, message: SessionMessage) -> dict[str, Any]:
         """Return a message as it is stored. An answer's tokens are paid for: if `fill` fails, it gets defaults."""
-        models, key = self._store.models, self._session.key
-        document = await self._store.fill_or_default(lambda: message_document(models, key, message), self._session)
+        document = await self.store.fill_or_default(
+            lambda: message_document(self.store.models, self.key, message), self
+        )
         document.feedback = None
-        return to_bson(document) | (self._event if message.role == "assistant" else {})
+        is_announced = message.role == "assistant" and self.settings.webhook_url
+        return to_bson(document) | (_UNANNOUNCED if is_announced else {})
 
-    @property
-    def _event(self) -> dict[str, Any]:
-        """The mark of an answer whose event is still to be queued for the webhook."""
-        return {"announced": ""} if self._session.settings.webhook_url else {}
-
-    def _owed_event(self, change: Change) -> dict[str, Any]:
-        """Return the mark for an answer that ends or waits. A reply alone is no event."""
+    def _changed_answers(self, change: Change) -> dict[str, dict[str, Any]]:
+        """Return what is set in answers that waited, by their nodes. A reply alone is no event for the webhook."""
         is_reply = change.before.waiting is not None and change.after.turn is not None
-        return {} if is_reply else self._event
-
-    async def _write_history(
-        self,
-        change: Change,
-        before: Mapping[str, Any],
-        documents: list[dict[str, Any]],
-        transaction: AsyncClientSession,
-    ) -> None:
-        key, messages = self._session.key, self._store.messages
-        for answer in change.changed:
-            document = to_bson(message_document(self._store.models, key, answer))
-            at = {"_id": answer.node, "session_id": key}
-            changes = {name: document[name] for name in _CHANGED} | self._owed_event(change)
-            if not (await messages.update_one(at, {"$set": changes}, session=transaction)).matched_count:
-                raise StorageConflict(f"answer {answer.id} does not wait any more")
-        moved = [before["turn"]["message"]] if _moves_question(change) else []
-        if moved or documents:
-            await messages.insert_many([*moved, *documents], session=transaction)
+        event = _UNANNOUNCED if self.settings.webhook_url and not is_reply else {}
+        documents = {each.node: to_bson(message_document(self.store.models, self.key, each)) for each in change.changed}
+        return {node: {name: each[name] for name in _CHANGED} | event for node, each in documents.items()}
 
 
 _CHANGED: Final = ("parts", "status", "metadata", "requests", "asker", "usage", "trace", "run")
 """The fields of an answer that change while it waits. Feedback and a team's own fields stay."""
+_UNANNOUNCED: Final = {"announced": ""}
+"""The mark of an answer whose event is still to be queued for the webhook."""
 
 
 def _is_written(found: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
     """Whether a session was inserted by an earlier try, whose reply was lost."""
     return bool(fields) and found.get("change") == fields["change"]
-
-
-def _moves_question(change: Change) -> bool:
-    turn = change.before.turn
-    return turn is not None and turn.message is not None and any(each is turn.message for each in change.inserted)

@@ -27,21 +27,17 @@ from omniagent.errors import (
     StorageError,
     StorageRejected,
 )
-from omniagent.messages import ToolPart, Usage, close_open_calls
 from omniagent.persistence.bound_classes import Binding, bind_classes, release_classes
 from omniagent.persistence.contracts import DocumentModels, check_filled, checked_filling
-from omniagent.persistence.cursor import SessionCursor
-from omniagent.persistence.documents import IS_DUE, Message, Summary
+from omniagent.persistence.cursor import Cursor
+from omniagent.persistence.documents import IS_DUE
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Collection, Erasure
 from omniagent.persistence.indexes import ensure_indexes
 from omniagent.persistence.orphans import APP_NAME, end_orphans
 from omniagent.session.addresses import SessionAddress, SessionInfo, checked_limit
-from omniagent.session.ids import public_session_id, user_id_of
-from omniagent.session.live import SessionMessage
+from omniagent.session.ids import public_session_id, session_key, user_id_of
 from omniagent.session.manager import OpenTurns, SessionManager
-from omniagent.session.summary_store import RollingSummary
-from omniagent.session.tree import Segment
 from omniagent.team_code import team_code
 from omniagent.validation import problems_of
 
@@ -219,7 +215,7 @@ class ConversationStore:
         user_id = user_id_of(user)
         query: dict[str, Any] = {"user_id": user_id, "erased_at": None}
         if before is not None:
-            query |= SessionCursor(before.updated_at, before.session_id).older(user_id)
+            query |= Cursor(before.updated_at, before.session_id).older("updated_at", session_key(user_id, ""))
         shown = {"name": 1, "agent": 1, "updated_at": 1, "latest_turn_number": 1, "turn.state": 1, "turn.until": 1}
         order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
         with translated():
@@ -307,68 +303,3 @@ def from_bson(model: type[Stored], stored: Mapping[str, Any]) -> Stored:
         # Without pydantic's own text, which quotes the stored values: messages must not be logged.
         raise StorageRejected(f"{model.__name__} {stored.get('_id')!r} cannot be read: {problems_of(exc)}") from None
     return parsed
-
-
-def from_bsons(model: type[Stored], stored: Sequence[Mapping[str, Any]]) -> list[Stored]:
-    return [from_bson(model, one) for one in stored]
-
-
-def session_message(message: Message) -> SessionMessage:
-    return SessionMessage(
-        id=message.client_message_id,
-        role=message.role,
-        turn_number=message.turn_number,
-        parts=message.parts,
-        status=message.status,
-        usage=Usage.from_dict(message.usage),
-        metadata=message.metadata,
-        trace=message.trace,
-        feedback=message.feedback,
-        run=message.run,
-        node=message.id,
-        parent=message.parent,
-        branch=message.branch,
-        lineage=lineage_of(message.lineage),
-    )
-
-
-def lineage_of(stored: Sequence[Mapping[str, int]]) -> tuple[Segment, ...]:
-    return tuple((segment["b"], segment["p"]) for segment in stored)
-
-
-def stored_lineage(lineage: Sequence[Segment]) -> list[dict[str, int]]:
-    return [{"b": branch, "p": place} for branch, place in lineage]
-
-
-def message_document(models: DocumentModels, key: str, message: SessionMessage) -> Message:
-    """Build the document of a message. Tool calls without a result are closed, unless the turn waits for them."""
-    return models.message(
-        id=message.node,
-        session_id=key,
-        parent=message.parent,
-        branch=message.branch,
-        lineage=stored_lineage(message.lineage),
-        turn_number=message.turn_number,
-        place=message.place.order,
-        role=message.role,
-        parts=close_open_calls(message.parts, waiting=message.status == "waiting"),
-        status=message.status,
-        client_message_id=message.id,
-        usage=message.usage.to_dict() if message.role == "assistant" else {},
-        metadata=dict(message.metadata),
-        trace=message.trace,
-        feedback=message.feedback,
-        run=message.run,
-        asker=key.partition(":")[0] if message.status == "waiting" else None,
-        requests=[part.request.id for part in message.parts if isinstance(part, ToolPart) and part.request],
-    )
-
-
-def rolling_summary(summary: Summary) -> RollingSummary:
-    return RollingSummary(
-        content=summary.content,
-        token_count=summary.token_count,
-        start_turn_number=summary.start_turn_number,
-        end_turn_number=summary.end_turn_number,
-        branch=summary.branch,
-    )

@@ -30,8 +30,16 @@ def storable_text(text: str) -> str:
 
 def encode_part(part: BaseModel) -> dict[str, Any]:
     """Return a part as it is stored. A `request` of None, the usual case, is left out."""
-    values = ((name, getattr(part, name)) for name in type(part).model_fields)
-    return dict(_stored(name, value) for name, value in values if name != "request" or value is not None)
+    stored = {}
+    for name in type(part).model_fields:
+        value = getattr(part, name)
+        if _is_plain(value):
+            stored[name] = value
+        else:
+            stored[f"{name}{_SUFFIX}"] = encode_json(value)
+    if stored.get("request", ...) is None:
+        del stored["request"]
+    return stored
 
 
 def decode_part(stored: object) -> object:
@@ -43,8 +51,12 @@ def decode_part(stored: object) -> object:
     }
 
 
-def encode_dict(value: OpaqueDict) -> str:
-    return _dumps(value)
+def encode_json(value: object) -> str:
+    """Return a value as JSON text. Raises `StorageRejected`."""
+    try:
+        return json.dumps(value, separators=(",", ":"), default=_jsonable)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise StorageRejected(f"not JSON: {type(exc).__name__}: {exc}") from exc
 
 
 def _decode_dict(stored: object) -> object:
@@ -61,12 +73,8 @@ StoredDict = Annotated[dict[str, Any], BeforeValidator(_decode_dict), AfterValid
 # For `Settings.bson_encoders` of a document that has such fields.
 ENCODERS: Final[dict[type, Callable[[Any], Any]]] = {
     **dict.fromkeys(get_args(get_args(Part)[0]), encode_part),
-    OpaqueDict: encode_dict,
+    OpaqueDict: encode_json,
 }
-
-
-def _stored(name: str, value: Any) -> tuple[str, Any]:
-    return (name, value) if _is_plain(value) else (f"{name}{_SUFFIX}", _dumps(value))
 
 
 def _is_plain(value: object) -> bool:
@@ -87,13 +95,6 @@ def _is_storable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _dumps(value: object) -> str:
-    try:
-        return json.dumps(value, separators=(",", ":"), default=_jsonable)
-    except (TypeError, ValueError, RecursionError) as exc:
-        raise StorageRejected(f"not JSON: {type(exc).__name__}: {exc}") from exc
 
 
 def _jsonable(value: object) -> object:

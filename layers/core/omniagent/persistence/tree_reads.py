@@ -9,16 +9,11 @@ from pymongo import ASCENDING, DESCENDING
 from omniagent.persistence.documents import FORKED, STEERING_ID
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Collections
-from omniagent.persistence.store import lineage_of
+from omniagent.persistence.stored_session import lineage_of, place_of
 from omniagent.session.live import SessionMessage
 from omniagent.session.tree import Place, Segment, cut
 
 Stored = dict[str, Any]
-
-
-def place_of(stored: Mapping[str, Any]) -> Place:
-    """Return the place of a stored message."""
-    return Place(stored["_id"], stored["place"], stored["branch"], lineage_of(stored["lineage"]))
 
 
 def without_parts(stored: Mapping[str, Any]) -> SessionMessage:
@@ -58,7 +53,13 @@ class TreeReads:
         while segments and len(path) < count:
             end = Place("", segments[-1][1], segments[-1][0], tuple(segments[:-1]))
             newest = end.newest(count - len(path))
-            path = await self._newest(newest, first, count - len(path)) + path
+            ranges = [
+                {"session_id": self._key, "branch": branch, "place": {"$gte": 2 * first, "$lte": last}}
+                for branch, last in newest
+            ]
+            with translated():
+                found = self._messages.find(any_of(ranges)).sort("place", DESCENDING).limit(count - len(path))
+                path = (await found.to_list())[::-1] + path
             if len(path) < count:
                 older = segments[: -len(newest)] or cut(await self.before(newest[0][0]), at.order)
                 segments = [each for each in older if each[1] >= 2 * first]
@@ -85,7 +86,7 @@ class TreeReads:
             each
             for each in found
             if each["session_id"] == self._key
-            and (each["_id"] in ids or (at is not None and at.leads_from(place_of(each))))
+            and (each["_id"] in ids or (at is not None and at.leads_from(place_of(each["_id"], each))))
         ]
 
     async def children(self, *parents: str) -> dict[str, list[Stored]]:
@@ -106,20 +107,11 @@ class TreeReads:
             )
             if newest is not None and (own is None or newest["created_at"] > own["created_at"]):
                 own = await self._last(newest["branch"])
-        return place_of(own) if own is not None else place
+        return place_of(own["_id"], own) if own is not None else place
 
     async def _last(self, branch: int) -> Stored | None:
         query = {"session_id": self._key, "branch": branch}
         return await self._messages.find_one(query, _LIGHT, sort=[("place", DESCENDING)])
-
-    async def _newest(self, segments: Sequence[Segment], first: int, limit: int) -> list[Stored]:
-        ranges = [
-            {"session_id": self._key, "branch": branch, "place": {"$gte": 2 * first, "$lte": last}}
-            for branch, last in segments
-        ]
-        with translated():
-            found = self._messages.find(any_of(ranges)).sort("place", DESCENDING).limit(max(1, limit))
-            return (await found.to_list())[::-1]
 
 
 _LIGHT = dict.fromkeys(

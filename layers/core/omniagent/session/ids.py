@@ -23,7 +23,7 @@ def first_version() -> int:
 
 def check_id(value: str, what: str) -> str:
     """Return the id. Raises `InvalidRequest` if it is not a plain token."""
-    if not isinstance(value, str) or not is_id(value):
+    if not isinstance(value, str) or not _ID.fullmatch(value):
         raise InvalidRequest(f"{what} must be {ID_TEXT}")
     return value
 

@@ -13,9 +13,8 @@ from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, Sessi
 from omniagent.messages import Feedback, close_open_calls
 from omniagent.session.addresses import SessionAddress, SessionInfo, checked_limit
 from omniagent.session.ids import public_session_id, session_key
-from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage
+from omniagent.session.live import Change, LiveTurn, RollingSummary, SessionHead, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER, OpenTurns, SessionManager
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import Place, cut
 from omniagent.settings import Settings
 

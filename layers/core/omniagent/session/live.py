@@ -15,9 +15,8 @@ from omniagent.errors import InvalidRequest
 from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, ToolPart, Usage, steering_of
 from omniagent.session.ids import new_id
 from omniagent.session.query import Query, UserPart
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import ROOT, Place, Segment, Spot
-from omniagent.session.window import PastTurn, estimate_answer, estimate_parts
+from omniagent.session.window import PastTurn, estimate_answer
 from omniagent.settings import Busy
 
 MAX_TURNS = 1_000_000
@@ -322,6 +321,27 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class RollingSummary:
+    """What happened in the turns `start_turn_number` to `end_turn_number` of a path, and in all before.
+
+    It serves every path that contains its end: that turn's answer in `branch`.
+    """
+
+    content: str
+    token_count: int
+    start_turn_number: int
+    end_turn_number: int
+    branch: int = 0
+    basis: str | None = field(default=None, compare=False)
+    """The session's `summary_basis` before anything was read for it. None: not checked. Not stored."""
+
+    @property
+    def end(self) -> Place:
+        """The place of the last answer that it covers."""
+        return Place(order=2 * self.end_turn_number + 1, branch=self.branch)
+
+
+@dataclass(frozen=True, slots=True)
 class SessionState:
     """What a turn starts from. Its size is bounded by the window, whatever the length of the history."""
 
@@ -387,13 +407,7 @@ def turns_of(messages: Sequence[SessionMessage]) -> list[PastTurn]:
         PastTurn(
             number=number,
             messages=tuple(ChatMessage(role=message.role, parts=list(message.parts)) for message in group),
-            tokens=sum(_tokens(message) for message in group),
+            tokens=sum(estimate_answer(message.parts, message.usage.output_tokens) for message in group),
         )
         for number, group in grouped
     ]
-
-
-def _tokens(message: SessionMessage) -> int:
-    if message.role == "user":
-        return estimate_parts(message.parts)
-    return estimate_answer(message.parts, message.usage.output_tokens)

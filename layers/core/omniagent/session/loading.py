@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from omniagent.session.live import SessionHead, SessionMessage, SessionState, never_arrived, turns_of
+from omniagent.session.live import RollingSummary, SessionHead, SessionMessage, SessionState, never_arrived, turns_of
 from omniagent.session.query import Query
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import ROOT, Place
 from omniagent.settings import Settings
 
@@ -21,7 +20,7 @@ class History(Protocol):
     @property
     def settings(self) -> Settings: ...
     async def head(self) -> SessionHead | None: ...
-    async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]: ...
+    async def path(self, at: Place, *, limit: int | None = None) -> Sequence[SessionMessage]: ...
     async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]: ...
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]: ...
     async def end_of(self, place: Place) -> Place: ...
@@ -35,29 +34,32 @@ async def load(session: History, query: Query | None) -> SessionState:
     if head is None:
         return SessionState()
     query = query or Query(regenerate=True)
-    found, state = await asyncio.gather(_found(session, head, query), _window(session, head, head.tip))
+    # A turn that goes on after it waited has an answer in the history, which messages have joined.
+    at = head.leaf if head.running is None else head.running.place
+    window = _window(session, head, head.tip)
+    found, state = await asyncio.gather(session.find(*query.ids, at=at), window) if query.ids else ((), await window)
     if head.waiting is not None:
         is_latest = state.answer is not None and state.answer.node == head.waiting.id
         state = replace(state, waiting=state.answer if is_latest else await session.node(head.waiting.id))
     if query.regenerate:
-        target = _target(query, found)
+        # The answer counts before its message.
+        target = _named(found, query.replaces) or _named(found, query.message_id)
         is_edited = any(each.holds(query.message_id) and not each.is_same(query) for each in found)
         if not is_edited and not never_arrived(head, query, target):
-            return await _regenerated(session, state, target)
-    parent = _parent(query, found)
+            return await _again(session, state, target)
+    parent = _named(found, query.parent)
     earlier = await _earlier(session, head, query, found, parent)
     if earlier is None:
         return await _going_on(session, state, await _after(session, head, query, parent))
-    state = replace(state, earlier=earlier)
     if earlier.role == "assistant" or earlier.is_same(query):
         return await _again(session, state, earlier)
-    return await _going_on(session, state, earlier.place.before(earlier.parent))
+    return await _going_on(session, replace(state, earlier=earlier), earlier.place.before(earlier.parent))
 
 
-async def _found(session: History, head: SessionHead, query: Query) -> Sequence[SessionMessage]:
-    # A turn that goes on after it waited has an answer in the history, which messages have joined.
-    at = head.leaf if head.running is None else head.running.place
-    return await session.find(*query.ids, at=at) if query.ids else ()
+def _named(found: Sequence[SessionMessage], name: str | None) -> SessionMessage | None:
+    """Return the newest message with this id, or the answer that a message with it has joined."""
+    named = [each for each in found if name and (name in (each.id, each.node) or each.holds(name))]
+    return named[-1] if named else None
 
 
 async def _window(session: History, head: SessionHead, at: Place) -> SessionState:
@@ -94,7 +96,7 @@ async def _earlier(
 ) -> SessionMessage | None:
     """Return the stored message that a new one repeats or edits: after its parent, if it names one."""
     name = query.message_id
-    named = [each for each in found if name and (each.id == name or each.holds(name))]
+    named = [each for each in found if _named([each], name)]
     after = parent.node if parent is not None and parent.role == "assistant" else "" if query.parent == "" else None
     if after is not None:
         named = [each for each in named if each.role == "assistant" or each.parent == after]
@@ -104,11 +106,6 @@ async def _earlier(
             named = list(await session.find(*nodes[-1:])) if nodes else []
     on_path = [each for each in named if head.tip.leads_from(each.place)]
     return next(reversed(on_path or named), None)
-
-
-def _parent(query: Query, found: Sequence[SessionMessage]) -> SessionMessage | None:
-    parents = [each for each in found if query.parent and query.parent in (each.node, each.id)]
-    return parents[-1] if parents else None
 
 
 async def _after(session: History, head: SessionHead, query: Query, parent: SessionMessage | None) -> Place:
@@ -138,49 +135,22 @@ async def _going_on(session: History, state: SessionState, at: Place) -> Session
     return replace(window, is_end=end.node == at.node, earlier=state.earlier, waiting=state.waiting)
 
 
-async def _again(session: History, state: SessionState, earlier: SessionMessage) -> SessionState:
-    """Return the state for a message that was sent before, or that joined an answer, to answer it again."""
-    if earlier.role == "assistant":
-        question = await session.node(earlier.parent)
-        return await _answering(session, state, question, earlier)
-    if state.question is not None and state.question.node == earlier.node:
-        return await _answering(session, state, earlier, state.answer)
-    place = await _answer_place(session, state.head, earlier)
-    return await _answering(session, state, earlier, await session.node(place.node) if place is not None else None)
+async def _again(session: History, state: SessionState, earlier: SessionMessage | None) -> SessionState:
+    """Return the state for another answer to a stored message, in a branch of its own.
 
-
-def _target(query: Query, found: Sequence[SessionMessage]) -> SessionMessage | None:
-    """Return the message or the answer that a regeneration names. The answer counts before its message."""
-    for name in (query.replaces, query.message_id):
-        named = [each for each in found if name and (name in (each.node, each.id) or each.holds(name))]
-        if named:
-            return named[-1]
-    return None
-
-
-async def _regenerated(session: History, state: SessionState, target: SessionMessage | None) -> SessionState:
-    if target is None:
-        return await _answering(session, state, state.question, state.answer)
-    state = replace(state, earlier=target)
-    if target.role == "user":
-        return await _again(session, state, target)
-    if state.question is not None and state.question.node == target.parent:
-        return await _answering(session, state, state.question, state.answer or target)
-    return await _answering(session, state, await session.node(target.parent), target)
-
-
-async def _answering(
-    session: History,
-    state: SessionState,
-    question: SessionMessage | None,
-    answer: SessionMessage | None,
-) -> SessionState:
-    """Return the state for another answer to a stored message: in a branch of its own."""
+    `earlier` is the message, an answer to it, or the answer that it joined. None: the latest message.
+    """
+    question, answer = state.question, state.answer
+    if earlier is not None and earlier.role == "assistant":
+        is_latest = question is not None and question.node == earlier.parent
+        question, answer = (question, answer or earlier) if is_latest else (await session.node(earlier.parent), earlier)
+    elif earlier is not None and (question is None or question.node != earlier.node):
+        place = await _answer_place(session, state.head, earlier)
+        question, answer = earlier, await session.node(place.node) if place is not None else None
     if question is None:
-        return replace(state, question=None, answer=answer, is_end=False)
+        return replace(state, question=None, answer=answer, is_end=False, earlier=earlier)
     at = question.place
-    is_latest = state.question is not None and state.question.node == question.node
-    window = state if is_latest else await _window(session, state.head, at)
+    window = state if question is state.question else await _window(session, state.head, at)
     return replace(
-        window, after=at, is_end=False, earlier=state.earlier, question=question, answer=answer, waiting=state.waiting
+        window, after=at, is_end=False, earlier=earlier, question=question, answer=answer, waiting=state.waiting
     )

@@ -1,7 +1,7 @@
 """`SessionManager`: one session of one user, in any store."""
 
 import asyncio
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 from omniagent.errors import ConfigurationError
 from omniagent.messages import Feedback
 from omniagent.session.ids import check_id, new_id, session_key, user_id_of
-from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage, SessionState
+from omniagent.session.live import Change, LiveTurn, RollingSummary, SessionHead, SessionMessage, SessionState
+from omniagent.session.loading import load
 from omniagent.session.query import Query
-from omniagent.session.summary_store import SummaryStore
 from omniagent.session.tree import Place
 from omniagent.settings import Settings
 
@@ -31,37 +31,23 @@ class OpenTurn(Protocol):
         """Wait until everything is stored and released. Never raises."""
 
 
-class OpenTurns:
+class OpenTurns(set[OpenTurn]):
     """The running turns of one store."""
-
-    def __init__(self) -> None:
-        self._turns: set[OpenTurn] = set()
-
-    def __len__(self) -> int:
-        return len(self._turns)
-
-    def add(self, turn: OpenTurn) -> None:
-        self._turns.add(turn)
-
-    def discard(self, turn: OpenTurn) -> None:
-        self._turns.discard(turn)
 
     def shut_down(self) -> None:
         """End every turn early; each keeps its text. Safe to call from a signal handler of the event loop."""
-        for turn in list(self._turns):
+        for turn in list(self):
             turn.shut_down()
 
     async def finish(self) -> None:
         """End every turn and wait until each has stored its answer."""
-        while self._turns:
-            turns = list(self._turns)
-            for turn in turns:
-                turn.shut_down()
+        while turns := list(self):
+            self.shut_down()
             await asyncio.gather(*(turn.ended() for turn in turns))
-            self._turns.difference_update(turns)
+            self.difference_update(turns)
 
 
-class SessionManager(SummaryStore):
+class SessionManager(ABC):
     """Reads and writes one session. `window` decides what the model is shown of it.
 
     Every method raises `StorageUnavailable` if the store cannot be reached.
@@ -102,8 +88,6 @@ class SessionManager(SummaryStore):
 
     async def load(self, query: Query | None = None) -> SessionState:
         """Read what a turn starts from that answers this message, or goes on after the latest."""
-        from omniagent.session.loading import load  # it reads through the methods of this class
-
         return await load(self, query)
 
     @abstractmethod
@@ -150,6 +134,25 @@ class SessionManager(SummaryStore):
         """Store the user's feedback in an answer; None removes it. Returns the answer.
 
         Raises `NotFound`, and `InvalidRequest` for a message that is not an answer.
+        """
+
+    @abstractmethod
+    async def latest_summary(self, at: Place, *, draft: bool = False) -> RollingSummary | None:
+        """Read the newest summary on the path to a place, or the newest draft of a rebuild."""
+
+    @abstractmethod
+    async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:
+        """Store a summary that continues the newest one (or the newest draft) on the path to a place.
+
+        Returns False when it does not continue it any more, or was generated before the session's `summary_basis`
+        changed.
+        """
+
+    @abstractmethod
+    async def publish_drafts(self, at: Place | None) -> bool:
+        """Put the newest draft on the path to a place in the place of all summaries. Returns False when there is none.
+
+        None: there is nothing left to summarize, so all summaries are deleted.
         """
 
     @abstractmethod

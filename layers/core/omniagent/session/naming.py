@@ -36,7 +36,11 @@ async def name_session(
     if messages or summary:
         try:
             async with asyncio.timeout(max_seconds):
-                request = _request(summary, messages, overrides)
+                request = ModelRequest(
+                    instructions=overrides.instructions or prompts.NAME_CHAT,
+                    messages=[ChatMessage.user(prompts.name_input(summary, messages))],
+                    overrides=overrides,
+                )
                 completion = await metered(meter, provider, request, purpose="name", note_cost=note_cost)
             if name := prompts.clean_name(completion.usable_text):
                 return name
@@ -44,12 +48,6 @@ async def name_session(
             logger.warning("model gave no name", extra={"cause": type(exc).__name__})
     words = next((message.text for message in messages if message.text), summary or "")
     return prompts.name_from_words(words)
-
-
-def _request(summary: str | None, messages: list[ChatMessage], overrides: Overrides) -> ModelRequest:
-    conversation = prompts.name_input(summary, messages)
-    instructions = overrides.instructions or prompts.NAME_CHAT
-    return ModelRequest(instructions=instructions, messages=[ChatMessage.user(conversation)], overrides=overrides)
 
 
 def _in_short(message: ChatMessage) -> ChatMessage:

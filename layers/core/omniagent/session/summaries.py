@@ -12,9 +12,8 @@ from omniagent.budget.meter import Meter
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import ChatMessage, TextPart, Usage
 from omniagent.session import window
-from omniagent.session.live import SessionMessage, turns_of
+from omniagent.session.live import RollingSummary, SessionMessage, turns_of
 from omniagent.session.manager import SessionManager
-from omniagent.session.summary_store import RollingSummary
 from omniagent.session.tree import Place
 from omniagent.session.window import PastTurn
 
@@ -83,20 +82,6 @@ class SummaryPipeline:
         size = provider.context_window(overrides)
         self._max_tokens = window.token_limit(session.settings.context_max_tokens, size) // 2
 
-    async def update(
-        self,
-        *,
-        at: Place | None = None,
-        time_left: Callable[[], float] = _forever,
-        most: int | None = None,
-        prompt: SharedPrompt | None = None,
-    ) -> Summarized:
-        """Summarize the turns since the latest summary on the path to a place, in at most `most` pieces.
-
-        With `prompt` if that is cheaper.
-        """
-        return await self._extend(at, draft=False, time_left=time_left, most=most, prompt=prompt)
-
     async def rebuild(self, *, time_left: Callable[[], float] = _forever) -> Summarized:
         """Summarize every turn again and replace all summaries with the result.
 
@@ -105,23 +90,26 @@ class SummaryPipeline:
         head = await self._session.head()
         if head is None:
             raise NotFound
-        at = head.tip
-        summarized = await self._extend(at, draft=True, time_left=time_left, most=None)
+        summarized = await self.update(at=head.tip, draft=True, time_left=time_left)
         if not summarized.is_done:
             return summarized
         # If the draft is gone, a message of it was deleted meanwhile: the next run starts again.
-        is_published = await self._session.publish_drafts(at if summarized.end_turn_number else None)
+        is_published = await self._session.publish_drafts(head.tip if summarized.end_turn_number else None)
         return replace(summarized, is_done=is_published or not summarized.end_turn_number)
 
-    async def _extend(
+    async def update(
         self,
-        at: Place | None,
         *,
-        draft: bool,
-        time_left: Callable[[], float],
-        most: int | None,
+        at: Place | None = None,
+        draft: bool = False,
+        time_left: Callable[[], float] = _forever,
+        most: int | None = None,
         prompt: SharedPrompt | None = None,
     ) -> Summarized:
+        """Summarize the turns since the latest summary on the path to a place, in at most `most` pieces.
+
+        With `prompt` if that is cheaper. `draft`: since the latest draft of a rebuild.
+        """
         head = await self._session.head()
         if head is None:
             raise NotFound

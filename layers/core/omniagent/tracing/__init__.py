@@ -11,7 +11,6 @@ from .binding import bind_context, bind_request
 from .export import configure_tracing
 from .feedback import record_feedback
 from .instrumentor import OmniAgentInstrumentor, flush_traces
-from .llm_attributes import output_message, token_counts
 from .methods import trace_method
 from .spans import (
     Span,
@@ -37,10 +36,8 @@ __all__ = [
     "current_trace_id",
     "current_traceparent",
     "flush_traces",
-    "output_message",
     "record_feedback",
     "session_state",
-    "token_counts",
     "trace_job",
     "trace_method",
     "trace_operation",

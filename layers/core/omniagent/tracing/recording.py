@@ -156,49 +156,42 @@ class OpenTelemetryRecorder:
         self._flusher: threading.Thread | None = None
 
     def start(self, name: str, kind: SpanKind, attributes: Mapping[str, Any] | None) -> Span:
-        is_database = kind is SpanKind.DB
-        all_attributes: dict[str, Any] = {} if is_database else {names.SPAN_KIND: kind.value}
-        all_attributes |= {key: otel_context.get_value(key) for key in _CONTEXT_KEYS}
-        all_attributes |= attributes or {}
-        return self._handle(
-            self._tracer.start_span(
-                name,
-                kind=trace.SpanKind.CLIENT if is_database else trace.SpanKind.INTERNAL,
-                attributes=_recordable(all_attributes, capture_content=self._capture_content),
-            )
-        )
+        if kind is SpanKind.DB:
+            return self._handle(self._start(name, {names.SPAN_KIND: None, **(attributes or {})}, trace.SpanKind.CLIENT))
+        return self._handle(self._start(name, {names.SPAN_KIND: kind.value, **(attributes or {})}))
 
     def start_request(self, name: str, headers: Mapping[str, str]) -> Span:
-        inside = trace.get_current_span().get_span_context().is_valid
-        context = otel_context.get_current()
-        if not inside:
-            context = _CALLER.extract(headers, context, _Headers())
-        return self._handle(
-            self._tracer.start_span(
-                name,
-                context,
-                # Inside another instrumentation's server span it is a part of that request.
-                kind=trace.SpanKind.INTERNAL if inside else trace.SpanKind.SERVER,
-                attributes={names.SPAN_KIND: SpanKind.CHAIN.value},
-            )
-        )
+        if trace.get_current_span().get_span_context().is_valid:
+            return self._handle(self._start(name))  # a part of the request of another instrumentation's server span
+        context = _CALLER.extract(headers, otel_context.get_current(), _Headers())
+        return self._handle(self._start(name, kind=trace.SpanKind.SERVER, context=context))
 
     def start_job(self, name: str, traceparent: str) -> Span:
         headers = {"traceparent": traceparent}
-        sender = _CALLER.extract(headers, Context(), _Headers())
-        link = trace.get_current_span(sender).get_span_context()
-        inside = trace.get_current_span().get_span_context().is_valid
+        if trace.get_current_span().get_span_context().is_valid:
+            sender = trace.get_current_span(_CALLER.extract(headers, Context(), _Headers())).get_span_context()
+            return self._handle(self._start(name, link=sender))
         # Values bound here, such as the session, are kept in addition to the sender's trace.
-        context = _CALLER.extract(headers, otel_context.get_current(), _Headers()) if not inside else None
+        context = _CALLER.extract(headers, otel_context.get_current(), _Headers())
+        return self._handle(self._start(name, kind=trace.SpanKind.CONSUMER, context=context))
+
+    def _start(
+        self,
+        name: str,
+        attributes: Mapping[str, Any] | None = None,
+        kind: trace.SpanKind = trace.SpanKind.INTERNAL,
+        *,
+        context: Context | None = None,
+        link: trace.SpanContext | None = None,
+    ) -> trace.Span:
+        """Start a span with what is bound here, by default a CHAIN."""
         bound = {key: otel_context.get_value(key) for key in _CONTEXT_KEYS}
-        return self._handle(
-            self._tracer.start_span(
-                name,
-                context,
-                kind=trace.SpanKind.INTERNAL if inside else trace.SpanKind.CONSUMER,
-                attributes=_recordable({names.SPAN_KIND: SpanKind.CHAIN.value, **bound}, capture_content=False),
-                links=[trace.Link(link)] if inside and link.is_valid else [],
-            )
+        return self._tracer.start_span(
+            name,
+            context,
+            kind=kind,
+            attributes=self._recordable({names.SPAN_KIND: SpanKind.CHAIN.value, **bound, **(attributes or {})}),
+            links=[trace.Link(link)] if link is not None and link.is_valid else None,
         )
 
     def current(self) -> Span:
@@ -218,18 +211,11 @@ class OpenTelemetryRecorder:
         self, name: str, traceparent: str | None, attributes: Mapping[str, Any], event: Mapping[str, Any]
     ) -> None:
         """Record an event as a span of another trace, linked to the current span."""
-        current = otel_context.get_current()
-        here = trace.get_current_span().get_span_context()
-        context = _CALLER.extract({"traceparent": traceparent}, current, _Headers()) if traceparent else current
-        bound = {key: otel_context.get_value(key) for key in _CONTEXT_KEYS}
-        all_attributes = {names.SPAN_KIND: SpanKind.CHAIN.value, **bound, **attributes}
-        span = self._tracer.start_span(
-            name,
-            context,
-            attributes=_recordable(all_attributes, capture_content=self._capture_content),
-            links=[trace.Link(here)] if traceparent and here.is_valid else None,
-        )
-        span.add_event(names.GEN_AI_EVALUATION_RESULT, _recordable(event, capture_content=self._capture_content))
+        here, context = trace.get_current_span().get_span_context(), None
+        if traceparent:
+            context = _CALLER.extract({"traceparent": traceparent}, otel_context.get_current(), _Headers())
+        span = self._start(name, attributes, context=context, link=here if traceparent else None)
+        span.add_event(names.GEN_AI_EVALUATION_RESULT, self._recordable(event))
         span.end()
 
     def attach(self, attributes: Mapping[str, Any]) -> None:
@@ -251,9 +237,7 @@ class OpenTelemetryRecorder:
 
     def state_change(self, what: str, before: Any, after: Any, attributes: Mapping[str, Any]) -> None:
         event = {names.STATE_NAME: what, names.STATE_BEFORE: before, names.STATE_AFTER: after, **attributes}
-        trace.get_current_span().add_event(
-            names.STATE_CHANGE, _recordable(event, capture_content=self._capture_content)
-        )
+        trace.get_current_span().add_event(names.STATE_CHANGE, self._recordable(event))
 
     def flush(self, timeout_seconds: float) -> bool:
         """Export all ended spans. Returns False on a timeout; the export then continues in the background.
@@ -280,6 +264,9 @@ class OpenTelemetryRecorder:
         """Shut down what was created for this recorder."""
         if self._on_shutdown is not None:
             self._on_shutdown()
+
+    def _recordable(self, attributes: Mapping[str, Any]) -> dict[str, AttributeValue]:
+        return _recordable(attributes, capture_content=self._capture_content)
 
     def _handle(self, span: trace.Span) -> RecordedSpan:
         return RecordedSpan(span, capture_content=self._capture_content)

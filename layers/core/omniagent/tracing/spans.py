@@ -111,8 +111,8 @@ def trace_operation(
 ) -> Span:
     """Open a span around a block: `with trace_operation("context") as span:`.
 
-    Spans opened inside, also in tasks started inside, become its children. Do not `yield` inside the block unless the
-    generator is decorated with `trace_method`: the span would become current in the code that iterates it.
+    Spans opened inside, also in tasks started inside, become its children. Do not `yield` inside the block: the span
+    would become current in the code that iterates the generator. See `Span.resumed`.
     """
     if _recorder is None:
         return NO_SPAN

@@ -2,7 +2,9 @@
 
 import re
 import ssl
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import httpcore2
 
@@ -17,6 +19,7 @@ TRANSPORT_ERRORS: dict[type[Exception], type[ModelError]] = {
     TimeoutError: ModelUnavailable,
     OSError: ModelStreamBroken,
     ssl.SSLError: ModelStreamBroken,
+    zlib.error: ModelStreamBroken,
 }
 _CODE = re.compile(r"[\w.:/\[\]-]{1,80}")
 _STATUS = re.compile(r"[1-5]\d\d")  # a number, or its text as LiteLLM sends it
@@ -80,9 +83,21 @@ def api_error(kind: type[ModelError], what: str, facts: Mapping[str, object], ap
     )
 
 
-def mapped(exc: Exception, errors: Mapping[type[Exception], type[ModelError]]) -> type[ModelError]:
-    """Return the kind for an error, by its class or its nearest mapped base class."""
-    return next(errors[base] for base in type(exc).__mro__ if base in errors)
+@contextmanager
+def translated_transport() -> Iterator[None]:
+    """Raise any failure of the transport as one of the package's errors."""
+    try:
+        yield
+    except tuple(TRANSPORT_ERRORS) as exc:
+        kind = next(TRANSPORT_ERRORS[base] for base in type(exc).__mro__ if base in TRANSPORT_ERRORS)
+        raise kind(described(exc)) from exc
+
+
+def described(exc: Exception) -> str:
+    """Return the text of a failure of the transport."""
+    is_silent = isinstance(exc, TimeoutError | httpcore2.TimeoutException)
+    text = "the model's API was silent for too long" if is_silent else str(exc)
+    return f"{type(exc).__name__}: {text}"
 
 
 def short_code(value: object) -> str:

@@ -1,18 +1,16 @@
 """The common base of the providers that call an HTTP API: options, streaming, and fields that a model refuses."""
 
-import json
 import logging
-import math
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from dataclasses import replace
+from typing import ClassVar
 
 from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.api_stream import drain
+from omniagent.ai.providers.http_client import ApiOptions, HttpClient
 from omniagent.ai.providers.llm_provider import (
-    KeySource,
     LLMProvider,
     ModelEvent,
     ModelRequest,
@@ -23,63 +21,10 @@ from omniagent.ai.providers.model_rules import ModelRules, rules_of
 from omniagent.ai.providers.refused_fields import SYSTEM_MESSAGE, FieldPath, refused_fields, without
 from omniagent.ai.providers.sent_parts import system_at
 from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
-from omniagent.errors import ConfigurationError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
+from omniagent.errors import ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import ToolPart
 
 logger = logging.getLogger(__name__)
-
-CONNECT_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiOptions:
-    """The options that all of these providers have."""
-
-    api_key: str | KeySource | None = field(default=None, repr=False)
-    """The key, or an async function that returns it and is called before each request."""
-    refresh_key: KeySource | None = field(default=None, repr=False)
-    """Called once if the key is refused; the request is repeated with the key that it returns."""
-    base_url: str | None = None
-    """A compatible server. It may need no key."""
-    timeout_seconds: float = 60.0
-    """Maximum silence: before the first byte, all retries included, and between any two bytes after it."""
-    max_retries: int = 2
-    """Retries of a request that failed before its first byte, within the timeout."""
-    max_wait_seconds: float = math.inf
-    """The longest pause before a retry. If the API asks for a longer one, the failure is raised."""
-    max_connections: int = 100
-    keepalive_seconds: float = 30.0
-    """How long an idle connection is kept: long enough for the next step or turn to save the handshake."""
-    temperature: float | None = None
-    max_output_tokens: int | None = None
-    parallel_tool_calls: bool | None = None
-    """None leaves it to the API, whose default is to allow them; some models refuse the parameter."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """More fields of the request, such as `{"reasoning": {"effort": "low"}}`."""
-    verbose_errors: bool = False
-    """Put the API's error text, which may quote the prompt, into error messages, and so into logs."""
-    on_refused_field: Callable[[str], None] | None = None
-    """Called with the name of a field that the API refused and that was left out."""
-
-
-def encoded(body: Json) -> bytes:
-    """Return the request as JSON. A lone surrogate, which a tool's output may have, is replaced."""
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
-
-
-async def usable_key(source: str | KeySource) -> str:
-    """Return the key, or say that it is none: the transport's own error would show it."""
-    key = (source if isinstance(source, str) else await source()).strip()
-    if not key or not key.isascii() or not key.isprintable():
-        raise ConfigurationError("The key for the model's API is empty or has characters that no key has")
-    return key
-
-
-class ApiClient(Protocol):
-    """Sends requests to one server."""
-
-    async def open(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]: ...
-    async def aclose(self) -> None: ...
 
 
 class ApiProvider(LLMProvider):
@@ -96,9 +41,9 @@ class ApiProvider(LLMProvider):
     output_field: ClassVar[FieldPath]
     """The field that has the schema of the answer."""
     options: ApiOptions
-    _client: ApiClient
+    _client: HttpClient
 
-    def __init__(self, model: str, options: ApiOptions, client: ApiClient) -> None:
+    def __init__(self, model: str, options: ApiOptions, client: HttpClient) -> None:
         super().__init__(model)
         self.options = options
         self._client = client
@@ -118,7 +63,9 @@ class ApiProvider(LLMProvider):
 
     async def _events(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         body = self._whole_body(request)
-        reader = self._reader_of(request, body["model"])
+        reader = self._reader(body["model"])
+        parts = (part for message in request.messages for part in message.parts)
+        reader.taken_ids.update(part.call_id for part in parts if isinstance(part, ToolPart))
         rest: Json | None = body
         try:
             while rest is not None:
@@ -156,12 +103,6 @@ class ApiProvider(LLMProvider):
     @abstractmethod
     def _reader(self, model: str) -> ModelStreamReader:
         """Return a new reader for one answer of the model."""
-
-    def _reader_of(self, request: ModelRequest, model: str) -> ModelStreamReader:
-        reader = self._reader(model)
-        parts = (part for message in request.messages for part in message.parts)
-        reader.avoid(part.call_id for part in parts if isinstance(part, ToolPart))
-        return reader
 
     async def _open(self, body: Json, request: ModelRequest) -> AsyncGenerator[Iterator[Json], None]:
         """Send a request, and once more without the fields that the API names in a refusal."""

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, aclosing
+from contextlib import aclosing
 from typing import Any
 
-from omniagent.ai.providers.api_errors import aws_exception, short_code
+from omniagent.ai.providers.api_errors import aws_exception, short_code, translated_transport
 from omniagent.ai.providers.stream_reader import EventDecoder, Json
 from omniagent.errors import ModelError, ModelStreamBroken
 from omniagent.network import PeerTimeout
@@ -19,16 +19,15 @@ async def read_events(
     *,
     content_type: str | None,
     first_byte_by: float,
-    translated: Callable[[], AbstractContextManager[None]],
 ) -> AsyncGenerator[Iterator[Json], None]:
-    """Yield the events of a body as they arrive. Failures of the transport are raised as `translated` says."""
+    """Yield the events of a body as they arrive."""
     decoder = EventDecoder()
-    async with aclosing(_arrivals(chunks, close, first_byte_by, translated)) as arrivals:
+    async with aclosing(_arrivals(chunks, close, first_byte_by)) as arrivals:
         async for data in arrivals:
             yield decoder.feed(data)
             if decoder.done:
                 await drain(arrivals)
-    yield _without_exceptions(decoder.end())
+    yield _without_exceptions(decoder.feed(b"", last=True))
     if not decoder.has_events and not decoder.done:
         kind = short_code((content_type or "none").partition(";")[0])
         raise ModelStreamBroken(f"the model's API sent no events (content type {kind}): is its address right?")
@@ -46,7 +45,6 @@ async def _arrivals(
     chunks: AsyncIterator[bytes],
     close: Callable[[], Awaitable[None]],
     first_byte_by: float,
-    translated: Callable[[], AbstractContextManager[None]],
 ) -> AsyncGenerator[bytes, None]:
     """Yield the body as it arrives, one piece per read of the network.
 
@@ -78,7 +76,7 @@ async def _arrivals(
             else:
                 await arrived.wait()
                 arrived.clear()
-        with translated():
+        with translated_transport():
             await pumping
     finally:
         pumping.cancel()

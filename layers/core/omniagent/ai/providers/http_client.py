@@ -2,40 +2,79 @@
 
 import asyncio
 import json
+import math
 import random
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Final, Protocol
-from urllib.parse import urlsplit
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httpcore2
 
 from omniagent.ai.providers.api_errors import (
     MAX_API_TEXT,
-    TRANSPORT_ERRORS,
     api_error,
+    described,
     kind_of_status,
-    mapped,
+    translated_transport,
 )
-from omniagent.ai.providers.api_provider import CONNECT_SECONDS, ApiOptions, encoded, usable_key
 from omniagent.ai.providers.api_stream import read_events
 from omniagent.ai.providers.llm_provider import KeySource
 from omniagent.ai.providers.stream_reader import Json, counts_of
-from omniagent.errors import ModelAuthError, ModelError, ModelUnavailable
+from omniagent.errors import ConfigurationError, ModelAuthError, ModelError, ModelUnavailable
 from omniagent.network import AsyncioBackend, PeerTimeout
 from omniagent.tls import tls_context
 
+CONNECT_SECONDS: Final = 5.0
 SHORTEST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 8.0
 _TRANSIENT: Final = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, OSError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptions:
+    """The options that all providers with an HTTP API have."""
+
+    api_key: str | KeySource | None = field(default=None, repr=False)
+    """The key, or an async function that returns it and is called before each request."""
+    refresh_key: KeySource | None = field(default=None, repr=False)
+    """Called once if the key is refused; the request is repeated with the key that it returns."""
+    base_url: str | None = None
+    """A compatible server. It may need no key."""
+    timeout_seconds: float = 60.0
+    """Maximum silence: before the first byte, all retries included, and between any two bytes after it."""
+    max_retries: int = 2
+    """Retries of a request that failed before its first byte, within the timeout."""
+    max_wait_seconds: float = math.inf
+    """The longest pause before a retry. If the API asks for a longer one, the failure is raised."""
+    max_connections: int = 100
+    keepalive_seconds: float = 30.0
+    """How long an idle connection is kept: long enough for the next step or turn to save the handshake."""
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    parallel_tool_calls: bool | None = None
+    """None leaves it to the API, whose default is to allow them; some models refuse the parameter."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """More fields of the request, such as `{"reasoning": {"effort": "low"}}`."""
+    verbose_errors: bool = False
+    """Put the API's error text, which may quote the prompt, into error messages, and so into logs."""
+    on_refused_field: Callable[[str], None] | None = None
+    """Called with the name of a field that the API refused and that was left out."""
+
+
+def encoded(body: Json) -> bytes:
+    """Return the request as JSON. A lone surrogate, which a tool's output may have, is replaced."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
 
 
 class Authorizer(Protocol):
     """Adds to a request what its server demands."""
 
     async def headers(self, url: str, content: bytes) -> Mapping[str, str]:
-        """Return the headers that authorize this POST."""
+        """Return the headers that authorize this request."""
 
     async def renew(self) -> bool:
         """Get new credentials, because the server refused these. Returns whether the request may be repeated."""
@@ -44,41 +83,23 @@ class Authorizer(Protocol):
 class KeyHeader:
     """A key in a header."""
 
-    def __init__(self, name: str, key: str | KeySource, refresh: KeySource | None = None) -> None:
+    def __init__(self, name: str, key: str | KeySource, refresh: KeySource | None = None, *, prefix: str = "") -> None:
         self._name = name
         self._key = key
         self._refresh = refresh
+        self._prefix = prefix
 
     async def headers(self, url: str, content: bytes) -> Mapping[str, str]:  # noqa: ARG002 - a key fits every request
-        return {self._name: await usable_key(self._key)}
+        key = (self._key if isinstance(self._key, str) else await self._key()).strip()
+        if not key or not key.isascii() or not key.isprintable():  # the transport's own error would show it
+            raise ConfigurationError("The key for the model's API is empty or has characters that no key has")
+        return {self._name: f"{self._prefix}{key}"}
 
     async def renew(self) -> bool:
         if self._refresh is None:
             return False
         self._key = await self._refresh()
         return True
-
-
-@contextmanager
-def translated_transport() -> Iterator[None]:
-    """Raise any failure of the transport as one of the package's errors."""
-    try:
-        yield
-    except tuple(TRANSPORT_ERRORS) as exc:
-        raise mapped(exc, TRANSPORT_ERRORS)(_described(exc)) from exc
-
-
-def _unreachable(exc: Exception) -> ModelError:
-    """Return the error of a request that got no answer."""
-    error = ModelUnavailable(_described(exc))
-    error.__cause__ = exc
-    return error
-
-
-def _described(exc: Exception) -> str:
-    is_silent = isinstance(exc, TimeoutError | httpcore2.TimeoutException)
-    text = "the model's API was silent for too long" if is_silent else str(exc)
-    return f"{type(exc).__name__}: {text}"
 
 
 class HttpClient:
@@ -94,37 +115,53 @@ class HttpClient:
     async def open(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:
         """Send a request. Returns the answer's events once it is accepted."""
         first_byte_by = asyncio.get_running_loop().time() + self._options.timeout_seconds
-        base = self._base_url
-        url = base._replace(path=base.path.rstrip("/") + path).geturl()
-        with translated_transport():
-            async with PeerTimeout(first_byte_by):
-                response = await self._accepted(url, encoded(body), first_byte_by)
+        response = await self._send("POST", path, encoded(body), first_byte_by)
+        is_compressed = _header(response, b"content-encoding") is not None  # by a proxy: nobody asked for it
         return read_events(
-            response.aiter_stream(),
+            _decompressed(response) if is_compressed else response.aiter_stream(),
             response.aclose,
             content_type=_header(response, b"content-type"),
             first_byte_by=first_byte_by,
-            translated=translated_transport,
         )
+
+    async def get(self, path: str) -> Any:
+        """Return the JSON at a path, or None if the answer is something else."""
+        by = asyncio.get_running_loop().time() + self._options.timeout_seconds
+        response = await self._send("GET", path, b"", by)
+        try:
+            with translated_transport():
+                return json.loads(await response.aread())
+        except ValueError:
+            return None
+        finally:
+            await response.aclose()
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
         if (pool := self._pools.pop(asyncio.get_running_loop(), None)) is not None:
             await pool.aclose()
 
-    async def _accepted(self, url: str, content: bytes, by: float) -> httpcore2.Response:
+    async def _send(self, method: str, path: str, content: bytes, by: float) -> httpcore2.Response:
+        base = self._base_url
+        url = base._replace(path=base.path.rstrip("/") + path).geturl()
+        with translated_transport():
+            async with PeerTimeout(by):
+                return await self._accepted(method, url, content, by)
+
+    async def _accepted(self, method: str, url: str, content: bytes, by: float) -> httpcore2.Response:
         """Send the request until it is accepted or refused for good, or the time is over."""
         retries, may_renew = self._options.max_retries, True
         pause = SHORTEST_BACKOFF_SECONDS
         while True:
             wait = pause * random.uniform(0.75, 1)  # noqa: S311 - spreads retries, hides nothing
             try:
-                response = await self._post(url, content)
+                response = await self._request(method, url, content)
                 if response.status < 300:
                     return response
                 error = await _refusal(response)
             except _TRANSIENT as exc:
-                error = _unreachable(exc)
+                error = ModelUnavailable(described(exc))
+                error.__cause__ = exc
             else:
                 if isinstance(error, ModelAuthError) and may_renew and await self._auth.renew():
                     may_renew = False
@@ -137,13 +174,13 @@ class HttpClient:
             await asyncio.sleep(wait)
             retries, pause = retries - 1, min(pause * 2, LONGEST_BACKOFF_SECONDS)
 
-    async def _post(self, url: str, content: bytes) -> httpcore2.Response:
+    async def _request(self, method: str, url: str, content: bytes) -> httpcore2.Response:
         seconds = self._options.timeout_seconds
         timeout = {"connect": min(seconds, CONNECT_SECONDS), "read": seconds, "write": seconds, "pool": seconds}
         authorization = await self._auth.headers(url, content)
-        own = {"host": urlsplit(url).netloc, "content-length": str(len(content))}
+        own = {"host": urlsplit(url).netloc} | ({"content-length": str(len(content))} if content else {})
         request = httpcore2.Request(
-            "POST",
+            method,
             url,
             headers=[*{**own, **self._headers, **authorization}.items()],
             content=content,
@@ -162,10 +199,12 @@ class HttpClient:
 
 def _new_pool(url: str, options: ApiOptions) -> httpcore2.AsyncConnectionPool:
     parts = urlsplit(url)
-    proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    proxies = {} if proxy_bypass(parts.hostname or "") else getproxies()
+    proxy = urlsplit(proxies.get(parts.scheme) or proxies.get("all") or "")
+    login = (unquote(proxy.username), unquote(proxy.password or "")) if proxy.username else None
     return httpcore2.AsyncConnectionPool(
         ssl_context=tls_context(),
-        proxy=httpcore2.Proxy(proxy) if proxy else None,
+        proxy=httpcore2.Proxy(proxy.geturl(), login) if proxy.hostname else None,
         max_connections=options.max_connections,
         max_keepalive_connections=options.max_connections,
         keepalive_expiry=options.keepalive_seconds,
@@ -175,6 +214,13 @@ def _new_pool(url: str, options: ApiOptions) -> httpcore2.AsyncConnectionPool:
 
 def _header(response: httpcore2.Response, name: bytes) -> str | None:
     return next((value.decode("latin-1") for known, value in response.headers if known.lower() == name), None)
+
+
+async def _decompressed(response: httpcore2.Response) -> AsyncIterator[bytes]:
+    decoder = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib
+    async for chunk in response.aiter_stream():
+        if data := decoder.decompress(chunk):
+            yield data
 
 
 async def _refusal(response: httpcore2.Response) -> ModelError:
@@ -190,9 +236,11 @@ async def _refusal(response: httpcore2.Response) -> ModelError:
         answer = None
     answer = answer if isinstance(answer, dict) else {}
     error = counts_of(answer, "error") or answer
-    request_id = answer.get("request_id") or _header(response, b"request-id") or _header(response, b"x-amzn-requestid")
+    headers = (_header(response, name) for name in (b"request-id", b"x-request-id", b"x-amzn-requestid"))
+    request_id = answer.get("request_id") or next(filter(None, headers), None)
     kind = error.get("type") or (_header(response, b"x-amzn-errortype") or "").partition(":")[0] or None
-    facts = {"status_code": response.status, "code": error.get("code"), "type": kind, "request_id": request_id}
+    facts = {"status_code": response.status, "code": error.get("code"), "type": kind, "param": error.get("param")}
+    facts["request_id"] = request_id
     message = error.get("message") or error.get("Message")
     api_text = (message if isinstance(message, str) else text)[:MAX_API_TEXT]
     return api_error(kind_of_status(response.status), "the model's API refused the request", facts, api_text)

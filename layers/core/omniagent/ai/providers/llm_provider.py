@@ -73,15 +73,18 @@ def _refuse(event: object, name: str, value: object, instead: str) -> NoReturn:
     raise ConfigurationError(f"{type(event).__name__}({name}=…) must be {instead}, not {value!r:.100}")
 
 
-def _check_text(event: Any, name: str, hint: str = "") -> None:
-    if type(value := getattr(event, name)) is not str:
-        _refuse(event, name, value, f"text{hint}")
+class _TextEvent:
+    """An event whose fields are all text. A call's id is never empty."""
 
+    __slots__: tuple[str, ...] = ()
 
-def _check_call(event: Any) -> None:
-    _check_text(event, "call_id")
-    if not event.call_id:
-        _refuse(event, "call_id", "", "an id that no other call has")
+    def __post_init__(self) -> None:
+        for name in type(self).__slots__:
+            value = getattr(self, name)
+            if type(value) is not str:
+                _refuse(self, name, value, f"text{', such as json.dumps(arguments)' if name == 'arguments' else ''}")
+            if not value and name == "call_id":
+                _refuse(self, name, value, "an id that no other call has")
 
 
 _FINISH_REASONS: Final = get_args(FinishReason)
@@ -95,25 +98,17 @@ _OTHER_NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class ModelText:
+class ModelText(_TextEvent):
     """Text of the answer. Deltas that arrived together come as one."""
 
     text: str
 
-    def __post_init__(self) -> None:
-        if type(self.text) is not str:
-            _check_text(self, "text")
-
 
 @dataclass(frozen=True, slots=True)
-class ModelReasoning:
+class ModelReasoning(_TextEvent):
     """Reasoning that the user is shown. Deltas that arrived together come as one."""
 
     text: str
-
-    def __post_init__(self) -> None:
-        if type(self.text) is not str:
-            _check_text(self, "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,42 +123,28 @@ class ModelReasoningDone:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelToolStart:
+class ModelToolStart(_TextEvent):
     """The model has begun to call a tool."""
 
     call_id: str
     name: str
 
-    def __post_init__(self) -> None:
-        _check_call(self)
-        _check_text(self, "name")
-
 
 @dataclass(frozen=True, slots=True)
-class ModelToolDelta:
+class ModelToolDelta(_TextEvent):
     """A piece of a tool call's arguments."""
 
     call_id: str
     text: str
 
-    def __post_init__(self) -> None:
-        if type(self.text) is not str or not self.call_id:
-            _check_call(self)
-            _check_text(self, "text")
-
 
 @dataclass(frozen=True, slots=True)
-class ModelToolCall:
+class ModelToolCall(_TextEvent):
     """A complete tool call; `arguments` is the raw text that the model wrote."""
 
     call_id: str
     name: str
     arguments: str
-
-    def __post_init__(self) -> None:
-        _check_call(self)
-        _check_text(self, "name")
-        _check_text(self, "arguments", ", such as json.dumps(arguments)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +160,15 @@ class ModelSource:
     filename: str | None = None
 
     def __post_init__(self) -> None:
-        if self.url is None:
-            _check_text(self, "title", " if there is no url")
-        elif not (isinstance(self.url, str) and self.url.startswith(("https://", "http://"))):
+        if self.url is None and not isinstance(self.title, str):
+            _refuse(self, "title", self.title, "text if there is no url")
+        if self.url is not None and not (isinstance(self.url, str) and self.url.startswith(("https://", "http://"))):
             _refuse(self, "url", self.url, "None or an address that begins with https:// or http://")
-        _check_text(self, "media_type")
+        if not isinstance(self.media_type, str):
+            _refuse(self, "media_type", self.media_type, "text")
         for name in ("title", "filename"):
-            if getattr(self, name) is not None:
-                _check_text(self, name, " or None")
+            if not isinstance(value := getattr(self, name), str | None):
+                _refuse(self, name, value, "text or None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +191,10 @@ class ModelFinish:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelReplaced:
+class ModelReplaced(_TextEvent):
     """Another model answers instead: what the call has yielded before is not part of the answer."""
 
     model: str
-
-    def __post_init__(self) -> None:
-        _check_text(self, "model")
 
 
 ModelEvent = (

@@ -40,10 +40,12 @@ from omniagent.errors import ConfigurationError, ModelError, ModelUnavailable, O
 from omniagent.messages import FinishReason, Usage
 from omniagent.settings import Settings
 from omniagent.team_code import team_code
-from omniagent.tracing import Span, SpanKind, attributes, output_message, token_counts, trace_operation
+from omniagent.tracing import Span, SpanKind, attributes, trace_operation
 from omniagent.tracing.redaction import redact
 from omniagent.tracing.spans import active_recorder
 
+_MAX_TRACED_CALLS = 20
+"""A span keeps 128 attributes and then drops the oldest."""
 _INLINE_REASONING = re.compile(r"^<think>.*?(?:</think>|$)", re.DOTALL)
 
 
@@ -158,16 +160,16 @@ def _record_end(span: Span, finish: ModelFinish | None) -> None:
     if finish is None:
         return
     usage = finish.usage
-    span.set(attributes.LLM_FINISH_REASON, finish.reason)
     span.set_many(
-        token_counts(
-            prompt=usage.input_tokens,
-            completion=usage.output_tokens,
-            total=usage.total_tokens,
-            cache_read=usage.cached_input_tokens,
-            cache_write=usage.cache_write_tokens,
-            reasoning=usage.reasoning_tokens,
-        )
+        {
+            attributes.LLM_FINISH_REASON: finish.reason,
+            attributes.LLM_TOKEN_COUNT_PROMPT: usage.input_tokens,
+            attributes.LLM_TOKEN_COUNT_COMPLETION: usage.output_tokens,
+            attributes.LLM_TOKEN_COUNT_TOTAL: usage.total_tokens,
+            attributes.LLM_TOKEN_COUNT_CACHE_READ: usage.cached_input_tokens,
+            attributes.LLM_TOKEN_COUNT_CACHE_WRITE: usage.cache_write_tokens,
+            attributes.LLM_TOKEN_COUNT_REASONING: usage.reasoning_tokens,
+        }
     )
 
 
@@ -182,8 +184,21 @@ def _record_output(span: Span, seen: Sequence[ModelEvent], api_text: str) -> Non
     }
     present = {name: value for name, value in more.items() if value}
     span.set_content(output={"text": text, **present} if present else text or None)
-    if text or calls:
-        span.set_many(output_message(text, ((call.call_id, call.name, call.arguments) for call in calls)))
+    if not (text or calls):
+        return
+    message = f"{attributes.LLM_OUTPUT_MESSAGES}.0"
+    span.set_many(
+        {f"{message}.{attributes.MESSAGE_ROLE}": "assistant", f"{message}.{attributes.MESSAGE_CONTENT}": text}
+    )
+    for number, call in enumerate(calls[:_MAX_TRACED_CALLS]):
+        prefix = f"{message}.{attributes.MESSAGE_TOOL_CALLS}.{number}"
+        span.set_many(
+            {
+                f"{prefix}.{attributes.TOOL_CALL_ID}": call.call_id,
+                f"{prefix}.{attributes.TOOL_CALL_FUNCTION_NAME}": call.name,
+                f"{prefix}.{attributes.TOOL_CALL_FUNCTION_ARGUMENTS_JSON}": call.arguments,
+            }
+        )
 
 
 class ProviderPool:

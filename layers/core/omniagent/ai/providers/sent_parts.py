@@ -48,15 +48,10 @@ def tool_name(part: ToolPart) -> str:
 
 
 def tool_input(part: ToolPart) -> dict[str, Any]:
-    """Return the arguments as an object, even if the model wrote none."""
+    """Return the arguments as an object, even if the model wrote none: some servers parse them."""
     if part.input is None:
         return {}
     return part.input if isinstance(part.input, dict) else {"unparsed": part.input}
-
-
-def tool_arguments(part: ToolPart) -> str:
-    """Return the arguments as the JSON of an object: some servers parse them."""
-    return to_json(tool_input(part))
 
 
 def tool_output(part: ToolPart) -> str:

@@ -4,8 +4,11 @@ import json
 import re
 import uuid
 from abc import ABC, abstractmethod
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from io import IncrementalNewlineDecoder
+from itertools import groupby
 from typing import Any, Final
 
 from omniagent.ai.providers.llm_provider import (
@@ -27,15 +30,13 @@ Json = dict[str, Any]
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 DONE_EVENT: Final[Json] = {}
 """The event of the `[DONE]` that ends some streams. Known by identity."""
-_BOM = b"\xef\xbb\xbf"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-# The beginning of a delta of Anthropic's API, up to its text. Only the text differs from one to the next.
-_DELTA_HEAD = re.compile(
+# A delta of Anthropic's API: its beginning, and a text that may be joined with the next. Spaces hide how long it is.
+_DELTA = re.compile(
     r'(?:event: ?content_block_delta\n)?data: ?(\{"type": ?"content_block_delta", ?"index": ?\d+, ?'
-    r'"delta": ?\{"type": ?"\w+", ?"\w+": ?")'
+    r'"delta": ?\{"type": ?"\w+", ?"\w+": ?")([^"\\]*(?:\\[^u][^"\\]*)*)" *\} *\} *'
 )
-_UNJOINABLE = re.compile(r"\\(?:u|$)")
 
 
 class EventDecoder:
@@ -47,90 +48,48 @@ class EventDecoder:
     def __init__(self) -> None:
         self.done = False
         self.has_events = False
-        self._rest = b""
-        self._started = False
+        self._decoder = IncrementalNewlineDecoder(getincrementaldecoder("utf-8-sig")("replace"), translate=True)
+        self._rest = ""
 
-    def feed(self, chunk: bytes) -> Iterator[Json]:
-        """Yield the events that the chunk completes. Parsing is lazy: events before a malformed one are still read."""
-        data = self._rest + chunk
-        if not self._started:
-            data = self._without_bom(data)
-        held = b""
-        if b"\r" in data:
-            if data.endswith(b"\r"):  # its line feed may come with the next chunk
-                data, held = data[:-1], b"\r"
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        complete, _, rest = data.rpartition(b"\n\n")
-        if len(rest) > MAX_EVENT_BYTES:
+    def feed(self, chunk: bytes, *, last: bool = False) -> Iterator[Json]:
+        """Yield the events that the chunk completes. Parsing is lazy: events before a malformed one are still read.
+
+        The last one ends an event without its blank line, or a body that is one JSON object.
+        """
+        text = self._rest + self._decoder.decode(chunk, final=last)
+        complete, _, self._rest = (text, "", "") if last else text.rpartition("\n\n")
+        if len(self._rest) > MAX_EVENT_BYTES:
             raise ModelStreamBroken(f"an event of the model's stream is longer than {MAX_EVENT_BYTES} bytes")
-        self._rest = rest + held
+        if last and not self.has_events and text.lstrip().startswith("{"):
+            complete = "data: " + text.replace("\n", " ")
         return self._events(complete)
 
-    def end(self) -> Iterator[Json]:
-        """Yield the last event of a stream that ended without its blank line, or a body that is one JSON object."""
-        rest, self._rest = self._rest, b""
-        is_object = not self.has_events and rest.lstrip().startswith(b"{")
-        return self._events(b"data: " + b" ".join(rest.split(b"\n")) if is_object else rest)
-
-    def _without_bom(self, data: bytes) -> bytes:
-        """Drop the byte order mark that a stream may begin with, also when it arrives in pieces."""
-        self._started = not _BOM.startswith(data)
-        return data.removeprefix(_BOM)
-
-    def _events(self, frames: bytes) -> Iterator[Json]:
+    def _events(self, text: str) -> Iterator[Json]:
         """Yield the events. Deltas that differ only in their text become one: parsing each costs more than the rest."""
-        run = _Run()
-        for frame in frames.decode("utf-8", "replace").split("\n\n"):
-            if run.takes(frame):
-                continue
-            yield from run.events()
-            run = _Run(_DELTA_HEAD.match(frame))
-            if run.takes(frame):
+        frames = ((frame, _DELTA.fullmatch(frame)) for frame in text.split("\n\n"))
+        for start, run in groupby(frames, key=lambda each: each[1] and each[1][1]):
+            if start:
                 self.has_events = True
+                yield from _joined(start, [delta[2] for _, delta in run if delta])
                 continue
-            payload = _payload(frame)
-            if payload.strip() == "[DONE]":
-                self.done = True
-                yield DONE_EVENT
-            if self.done:
-                return
-            if payload and not payload.isspace():
-                self.has_events = True
-                yield parse_object(payload)
-        yield from run.events()
+            for frame, _ in run:
+                payload = _payload(frame)
+                if payload.strip() == "[DONE]":
+                    self.done = True
+                    yield DONE_EVENT
+                if self.done:
+                    return
+                if payload and not payload.isspace():
+                    self.has_events = True
+                    yield parse_object(payload)
 
 
-class _Run:
-    """Frames of deltas with the same beginning."""
-
-    def __init__(self, head: re.Match[str] | None = None) -> None:
-        self._head = head[0] if head else None
-        self._start = head[1] if head else ""
-        self._texts: list[str] = []
-
-    def takes(self, frame: str) -> bool:
-        """Add the frame, if its text can be joined with the others."""
-        if self._head is None or not frame.startswith(self._head):
-            return False
-        text, _, tail = frame[len(self._head) :].partition('"')
-        if tail != "}}" and tail.replace(" ", "") != "}}":  # spaces hide how long the text is
-            return False
-        if "\\" in text and _UNJOINABLE.search(text):
-            return False
-        self._texts.append(text)
-        return True
-
-    def events(self) -> Iterator[Json]:
-        """Yield one event with the whole text, or if one of them is malformed, each up to that one."""
-        if not self._texts:
-            return
-        try:
-            yield self._event("".join(self._texts))
-        except ModelStreamBroken:
-            yield from map(self._event, self._texts)
-
-    def _event(self, text: str) -> Json:
-        return parse_object(f'{self._start}{text}"}}}}')
+def _joined(start: str, texts: list[str]) -> Iterator[Json]:
+    """Yield one delta with the whole text, or if one of them is malformed, each up to that one."""
+    try:
+        yield parse_object(f'{start}{"".join(texts)}"}}}}')
+    except ModelStreamBroken:
+        yield from (parse_object(f'{start}{text}"}}}}') for text in texts)
 
 
 def _payload(frame: str) -> str:
@@ -233,17 +192,21 @@ class ModelStreamReader(ABC):
         self._refused = False
         self._calls: list[Call] = []
         self._sources: list[ModelSource] = []
-        self._taken: set[str] = set()
-
-    def avoid(self, call_ids: Iterable[str]) -> None:
-        """Use none of these ids for a call: some servers restart their numbering with every answer."""
-        self._taken.update(call_ids)
+        self.taken_ids: set[str] = set()
+        """No call gets one of these: some servers restart their numbering with every answer."""
 
     def read(self, events: Iterable[Json]) -> Iterator[ModelEvent]:
         """Yield our events for the API's. A failure among them is raised after the events before it."""
         failure: ModelError | None = None
         try:
-            self._read_all(events)
+            try:
+                for event in events:
+                    if event is DONE_EVENT:
+                        self._note_done()
+                    else:
+                        self._read(event)
+            finally:
+                self._flush()
         except ModelError as exc:
             failure = exc
         except _MALFORMED as exc:
@@ -263,16 +226,6 @@ class ModelStreamReader(ABC):
     def continuation(self, body: Json) -> Json | None:  # noqa: ARG002 - for an API that pauses its answers
         """Return the request that continues the answer to `body`, or None if the answer is complete."""
         return None
-
-    def _read_all(self, events: Iterable[Json]) -> None:
-        try:
-            for event in events:
-                if event is DONE_EVENT:
-                    self._note_done()
-                else:
-                    self._read(event)
-        finally:
-            self._flush()
 
     @property
     def has_ended(self) -> bool:
@@ -314,23 +267,19 @@ class ModelStreamReader(ABC):
             self._sources.append(ModelSource(None, text, media_type, name))
 
     def _open_call(self, call_id: str, name: str) -> Call:
-        if not (isinstance(call_id, str) and isinstance(name, str)):
-            raise TypeError("a tool call without an id or a name")
-        self._end_reasoning()
-        call = Call(self._unique(call_id, name), name, sent_id=call_id)
-        self._calls.append(call)
-        self._add(ModelToolStart(call.call_id, name))
-        return call
-
-    def _unique(self, call_id: str, name: str) -> str:
-        """Return an id that no other call has, in any session: tools may use it as an idempotency key.
+        """Begin a call, under an id that no other has in any session: tools may use it as an idempotency key.
 
         Some servers count the calls of an answer or of a conversation: `call_0`, `functions.add:0`.
         """
-        fits = len(call_id) <= MAX_CALL_ID_LENGTH and call_id not in self._taken
-        chosen = call_id if fits and _is_random(call_id.replace(name, "")) else new_call_id()
-        self._taken.add(chosen)
-        return chosen
+        if not (isinstance(call_id, str) and isinstance(name, str)):
+            raise TypeError("a tool call without an id or a name")
+        self._end_reasoning()
+        is_usable = len(call_id) <= MAX_CALL_ID_LENGTH and call_id not in self.taken_ids
+        chosen = call_id if is_usable and _is_random(call_id.replace(name, "")) else new_call_id()
+        self.taken_ids.add(chosen)
+        self._calls.append(Call(chosen, name, sent_id=call_id))
+        self._add(ModelToolStart(chosen, name))
+        return self._calls[-1]
 
     def _arguments(self, call: Call, text: str) -> None:
         call.pieces.append(text)

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.anthropic.message_reader import MessageReader
-from omniagent.ai.providers.api_provider import ApiOptions, ApiProvider
-from omniagent.ai.providers.http_client import Authorizer, HttpClient, KeyHeader
+from omniagent.ai.providers.api_provider import ApiProvider
+from omniagent.ai.providers.http_client import ApiOptions, Authorizer, HttpClient, KeyHeader
 from omniagent.ai.providers.llm_provider import ModelRequest, OutputFormat, ToolSpec
 from omniagent.ai.providers.model_rules import (
     EFFORTS,

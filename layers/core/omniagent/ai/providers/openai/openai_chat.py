@@ -5,22 +5,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn
 
 from omniagent.ai.providers.api_errors import reported
-from omniagent.ai.providers.llm_provider import (
-    ModelEvent,
-    ModelReasoningDone,
-    ModelRequest,
-    OutputFormat,
-    ToolSpec,
-)
+from omniagent.ai.providers.llm_provider import ModelEvent, ModelReasoningDone, ModelRequest
 from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.chat_dialect import ChatDialect
-from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
+from omniagent.ai.providers.openai.openai_provider import OpenAIProvider, function_of, schema_of
 from omniagent.ai.providers.openai.think_tags import ThinkTags, ThinkTagsMode
 from omniagent.ai.providers.sent_parts import (
     split_system,
     steps,
     to_json,
-    tool_arguments,
+    tool_input,
     tool_name,
     tool_output,
 )
@@ -49,17 +43,19 @@ _FINISH: dict[str, FinishReason] = {
 class OpenAIChat(OpenAIProvider):
     path: ClassVar[str] = "/chat/completions"
     output_field = ("response_format",)
+    effort_path = ("reasoning_effort",)
     stream_fields: ClassVar[Json] = {"stream": True, "stream_options": {"include_usage": True}}
 
     def _body(self, request: ModelRequest) -> Json:
-        parameters = self._parameters(request)
+        dialect = ChatDialect(self.model_for(request.overrides), self.options.base_url or "")
+        tools = [{"type": "function", "function": function_of(tool)} for tool in request.tools]
         body = {
-            "messages": list(_alternating(_messages(request, self._dialect(parameters["model"])))),
-            **self._tool_parameters([_tool(tool) for tool in request.tools]),
-            **_response_format(request.output),
-            **parameters,
+            "messages": list(_alternating(_messages(request, dialect))),
+            **self._parameters(request, dialect.limit_field, tools),
         }
-        return self._fitted(self._with_callable_tools(body))
+        if request.output is not None:
+            body.setdefault("response_format", {"type": "json_schema", "json_schema": schema_of(request.output)})
+        return self._fitted(self._with_callable_tools(body), dialect.limit_field)
 
     def _with_callable_tools(self, body: Json) -> Json:
         """Turn the reasoning off where the model takes tools on this API only without it."""
@@ -74,37 +70,8 @@ class OpenAIChat(OpenAIProvider):
         tags = self.options.think_tags
         return ThinkingReader(model, tags) if tags else ChatReader(model)
 
-    def _limit_field(self, model: str) -> str:
-        return self._dialect(model).limit_field
-
     def _forced_tool(self, name: str) -> Json:
         return {"type": "function", "function": {"name": name}}
-
-    def _effort_fields(self, effort: str) -> Json:
-        return {"reasoning_effort": effort}
-
-    def _effort(self, body: Json) -> str | None:
-        return body.get("reasoning_effort")
-
-    def _dialect(self, model: str) -> ChatDialect:
-        return ChatDialect(model, self.options.base_url or "")
-
-
-def _tool(tool: ToolSpec) -> Json:
-    function = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-        "strict": tool.strict,
-    }
-    return {"type": "function", "function": function}
-
-
-def _response_format(output: OutputFormat | None) -> Json:
-    if output is None:
-        return {}
-    schema = {"name": output.name, "schema": output.schema, "strict": output.strict}
-    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 def _messages(request: ModelRequest, dialect: ChatDialect) -> Iterator[Json]:
@@ -161,7 +128,7 @@ def _answer_messages(message: ChatMessage, dialect: ChatDialect, ids: Mapping[st
 
 
 def _call(part: ToolPart, ids: Mapping[str, str]) -> Json:
-    function = {"name": tool_name(part), "arguments": tool_arguments(part)}
+    function = {"name": tool_name(part), "arguments": to_json(tool_input(part))}
     return {"id": ids.get(part.call_id, part.call_id), "type": "function", "function": function}
 
 

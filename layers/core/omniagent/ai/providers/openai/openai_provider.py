@@ -2,33 +2,57 @@
 
 import hashlib
 from abc import abstractmethod
+from dataclasses import dataclass
 from datetime import date
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.api_provider import ApiProvider
-from omniagent.ai.providers.llm_provider import ModelRequest
+from omniagent.ai.providers.http_client import ApiOptions, Authorizer, HttpClient, KeyHeader
+from omniagent.ai.providers.llm_provider import ModelRequest, OutputFormat, ToolSpec
 from omniagent.ai.providers.model_rules import fit_limit, fit_sampling, nearest_effort, rules_of
-from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions
+from omniagent.ai.providers.openai.think_tags import ThinkTagsMode
+from omniagent.ai.providers.refused_fields import FieldPath
 from omniagent.ai.providers.stream_reader import Json
-from omniagent.errors import ModelRejected
+from omniagent.errors import ConfigurationError, ModelRejected
+from omniagent.tls import is_http_address
 
+OPENAI_URL: Final = "https://api.openai.com/v1"
 MAX_IDENTIFIER_LENGTH: Final = 64
 EFFORT_FIELDS: Final = frozenset({"reasoning", "reasoning_effort"})
 """The fields in which a caller chooses the effort: OpenAI's of either API, and OpenRouter's of Chat Completions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAIOptions(ApiOptions):
+    """The options of an OpenAI provider."""
+
+    organization: str | None = None
+    project: str | None = None
+    auth: Authorizer | None = None
+    """Signs requests, instead of a key."""
+    identifiers: bool | None = None
+    """Send `prompt_cache_key` and `safety_identifier`. None: only to OpenAI itself, where no `base_url` is set."""
+    think_tags: ThinkTagsMode | None = None
+    """Chat Completions: read `<think>` tags at the beginning of the text as reasoning."""
+
+    @property
+    def send_identifiers(self) -> bool:
+        return not self.base_url if self.identifiers is None else self.identifiers
 
 
 class OpenAIProvider(ApiProvider):
     """A model behind an OpenAI API. The options are those of `OpenAIOptions`."""
 
     system = "openai"
+    effort_path: ClassVar[FieldPath]
+    """Where a request has the reasoning effort."""
     options: OpenAIOptions
-    _client: OpenAIClient
 
-    def __init__(self, model: str, *, client: OpenAIClient | None = None, **options: Any) -> None:
-        """Take the options, or a client that has them."""
-        client = client or OpenAIClient(OpenAIOptions(**options))
-        super().__init__(model, client.options, client)
+    def __init__(self, model: str, *, client: HttpClient | None = None, **options: Any) -> None:
+        """Take the options, and a client if there is one already."""
+        chosen = OpenAIOptions(**options)
+        super().__init__(model, chosen, client or _make_client(chosen))
 
     async def shutdown_date(self) -> date | None:
         """Return the `shutdown_date` in the server's list of models. Many compatible servers have none, or no list."""
@@ -49,63 +73,70 @@ class OpenAIProvider(ApiProvider):
     def _forcing(self, body: Json, tool: AnswerTool) -> Json:
         return {**body, "tool_choice": self._forced_tool(tool.name) if tool.is_only_tool else "required"}
 
-    @abstractmethod
-    def _limit_field(self, model: str) -> str:
-        """Return the name of the field that limits the model's output."""
-
-    @abstractmethod
-    def _effort_fields(self, effort: str) -> Json:
-        """Return the reasoning effort in this API's format."""
-
-    @abstractmethod
-    def _effort(self, body: Json) -> str | None:
-        """Return the reasoning effort of a request, if it has one."""
-
-    def _parameters(self, request: ModelRequest) -> Json:
+    def _parameters(self, request: ModelRequest, limit_field: str, tools: list[Json]) -> Json:
         """Return the model and its parameters: the call's, or else the provider's. Unset ones are left out."""
         overrides = request.overrides
         model = overrides.model or self.model
         own = self.options if model == self.model else OpenAIOptions()
-        parameters: Json = {"model": model}
-        for name, value, default in (
-            ("temperature", overrides.temperature, own.temperature),
-            (self._limit_field(model), overrides.max_output_tokens, own.max_output_tokens),
-        ):
-            chosen = default if value is None else value
-            if chosen is not None:
-                parameters[name] = chosen
-        return {**parameters, **self._identifiers(request), **own.extra, **overrides.extra}
+        limit, temperature = overrides.max_output_tokens, overrides.temperature
+        # For OpenAI's prompt cache and abuse checks. Compatible servers may refuse them.
+        is_identified = self.options.send_identifiers
+        parameters = {
+            "tools": tools or None,
+            "parallel_tool_calls": self.options.parallel_tool_calls if tools else None,
+            "temperature": own.temperature if temperature is None else temperature,
+            limit_field: own.max_output_tokens if limit is None else limit,
+            "prompt_cache_key": _identifier(request.cache_key) if is_identified else None,
+            "safety_identifier": _identifier(request.user_id) if is_identified else None,
+        }
+        chosen = {name: value for name, value in parameters.items() if value is not None}
+        return {"model": model, **chosen, **own.extra, **overrides.extra}
 
-    def _fitted(self, body: Json) -> Json:
+    def _fitted(self, body: Json, limit_field: str) -> Json:
         """Return the request as the rules of its model want it."""
         rules = rules_of(body["model"])
-        effort = self._effort(body)
-        if effort is None and rules.default_effort and not body.keys() & EFFORT_FIELDS:
-            effort = rules.default_effort
-            body = {**body, **self._effort_fields(effort)}
-        elif effort is not None and nearest_effort(effort, rules) != effort:
-            effort = nearest_effort(effort, rules)
-            body = {**body, **self._effort_fields(effort)}
-        body = fit_sampling(body, rules, reasons=effort != "none")
-        return fit_limit(body, self._limit_field(body["model"]), rules)
-
-    def _identifiers(self, request: ModelRequest) -> Json:
-        """Return the fields for OpenAI's prompt cache and abuse checks. Compatible servers may refuse them."""
-        if not self.options.send_identifiers:
-            return {}
-        identifiers = {"prompt_cache_key": request.cache_key, "safety_identifier": request.user_id}
-        return {name: _identifier(value) for name, value in identifiers.items() if value}
-
-    def _tool_parameters(self, tools: list[Json]) -> Json:
-        if not tools:
-            return {}
-        parallel = self.options.parallel_tool_calls
-        return {"tools": tools} if parallel is None else {"tools": tools, "parallel_tool_calls": parallel}
+        field, *inner = self.effort_path
+        options = body.get(field) if inner else body
+        effort = options.get(self.effort_path[-1]) if isinstance(options, dict) else None
+        wanted = rules.default_effort if effort is None else nearest_effort(effort, rules)
+        if wanted != effort and (effort is not None or not body.keys() & EFFORT_FIELDS):
+            body = {**body, field: {"effort": wanted} if inner else wanted}
+            effort = wanted
+        return fit_limit(fit_sampling(body, rules, reasons=effort != "none"), limit_field, rules)
 
 
-def _identifier(value: str) -> str:
+def _make_client(options: OpenAIOptions) -> HttpClient:
+    if not options.api_key and not options.base_url:
+        raise ConfigurationError(
+            "No key for the model's API: set OPENAI_API_KEY or OPENAI_SECRET_ARN, "
+            "or OPENAI_BASE_URL for a compatible server that needs none"
+        )
+    if options.base_url and not is_http_address(options.base_url):
+        raise ConfigurationError(
+            f"OPENAI_BASE_URL is not an address: {options.base_url!r}. Write it like http://127.0.0.1:11434/v1"
+        )
+    key = KeyHeader("authorization", options.api_key or "unused", options.refresh_key, prefix="Bearer ")
+    account = {"openai-organization": options.organization, "openai-project": options.project}
+    headers = {name: value for name, value in account.items() if value}
+    return HttpClient(options.base_url or OPENAI_URL, options, options.auth or key, headers)
+
+
+def function_of(tool: ToolSpec) -> Json:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": tool.strict,
+    }
+
+
+def schema_of(output: OutputFormat) -> Json:
+    return {"name": output.name, "schema": output.schema, "strict": output.strict}
+
+
+def _identifier(value: str) -> str | None:
     """Return an identifier that the API accepts: one that is too long is replaced with its hash."""
-    return value if len(value) <= MAX_IDENTIFIER_LENGTH else hashlib.sha256(value.encode()).hexdigest()
+    return (value if len(value) <= MAX_IDENTIFIER_LENGTH else hashlib.sha256(value.encode()).hexdigest()) or None
 
 
 def _date(value: object) -> date | None:

@@ -2,26 +2,28 @@
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from contextlib import aclosing
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from omniagent.ai.providers.api_errors import reported
-from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest, OutputFormat, ToolSpec
+from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest
 from omniagent.ai.providers.model_rules import rules_of
-from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
+from omniagent.ai.providers.openai.openai_provider import OpenAIProvider, function_of, schema_of
 from omniagent.ai.providers.sent_parts import (
     cached_questions,
     split_system,
     steps,
     to_json,
-    tool_arguments,
+    tool_input,
     tool_name,
     tool_output,
 )
 from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, objects_of, token_count
 from omniagent.errors import ModelRejected
-from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
+from omniagent.messages import ChatMessage, FinishReason, ReasoningPart, TextPart, ToolPart, Usage
 
 _MARK: Json = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+_LIMIT_FIELD = "max_output_tokens"
 _SEALED = ("id", "summary", "encrypted_content")
 _ABSENT = frozenset({404, 405, 501})
 _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content-filter"}
@@ -35,6 +37,7 @@ class OpenAIResponses(OpenAIProvider):
 
     path: ClassVar[str] = "/responses"
     output_field = ("text", "format")
+    effort_path = ("reasoning", "effort")
     _speaker: LLMProvider | None = None
     """What has answered at this address: this provider, or that of Chat Completions. None: nothing yet."""
 
@@ -56,7 +59,8 @@ class OpenAIResponses(OpenAIProvider):
             return
         from omniagent.ai.providers.openai.openai_chat import OpenAIChat  # most servers have this API
 
-        chat = OpenAIChat(self.model, client=self._client)
+        options = {each.name: getattr(self.options, each.name) for each in fields(self.options)}
+        chat = OpenAIChat(self.model, client=self._client, **options)
         try:
             async for event in self._heard(chat, chat.stream(request)):
                 yield event
@@ -74,51 +78,25 @@ class OpenAIResponses(OpenAIProvider):
     def _body(self, request: ModelRequest) -> Json:
         # Compatible servers may refuse the marks.
         is_marked = self.options.send_identifiers and self._rules(self.model_for(request.overrides)).cache_marks
+        tools = [{"type": "function", **function_of(tool)} for tool in request.tools]
         body: Json = {
             "instructions": "\n\n".join(filter(None, split_system(request))),
             "input": list(_input(request, cached_questions(request.messages) if is_marked else ())),
             "store": False,
-            **self._tool_parameters([_tool(tool) for tool in request.tools]),
-            **_text_format(request.output),
-            **self._parameters(request),
+            **self._parameters(request, _LIMIT_FIELD, tools),
         }
+        if request.output is not None:
+            body.setdefault("text", {"format": {"type": "json_schema", **schema_of(request.output)}})
         # Models that do not reason refuse a request for encrypted reasoning.
         if "reasoning" in body or rules_of(body["model"]).reasons:
             body.setdefault("include", ["reasoning.encrypted_content"])
-        return self._fitted(body)
+        return self._fitted(body, _LIMIT_FIELD)
 
     def _reader(self, model: str) -> ModelStreamReader:
         return ResponseReader(model)
 
-    def _limit_field(self, model: str) -> str:  # noqa: ARG002 - every model has the same
-        return "max_output_tokens"
-
     def _forced_tool(self, name: str) -> Json:
         return {"type": "function", "name": name}
-
-    def _effort_fields(self, effort: str) -> Json:
-        return {"reasoning": {"effort": effort}}
-
-    def _effort(self, body: Json) -> str | None:
-        reasoning = body.get("reasoning")
-        return reasoning.get("effort") if isinstance(reasoning, dict) else None
-
-
-def _tool(tool: ToolSpec) -> Json:
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-        "strict": tool.strict,
-    }
-
-
-def _text_format(output: OutputFormat | None) -> Json:
-    if output is None:
-        return {}
-    schema = {"type": "json_schema", "name": output.name, "schema": output.schema, "strict": output.strict}
-    return {"text": {"format": schema}}
 
 
 def _input(request: ModelRequest, marked: Collection[int]) -> Iterator[Json]:
@@ -136,43 +114,29 @@ def _input(request: ModelRequest, marked: Collection[int]) -> Iterator[Json]:
 
 
 def _answer_items(message: ChatMessage, *, in_turn: bool) -> Iterator[Json]:
-    """Yield the items of each step in order, then the outputs of its tools."""
-    for step in steps(message):
-        yield from _step_items(step, in_turn=in_turn)
-        for part in step:
-            if isinstance(part, ToolPart):
-                yield {"type": "function_call_output", "call_id": part.call_id, "output": tool_output(part)}
+    """Yield the items of each step in order, then the outputs of its tools.
 
-
-def _step_items(step: list[Part], *, in_turn: bool) -> Iterator[Json]:
-    """Yield the items of a step. Reasoning is sent back only within its turn, and only before the item that it led to:
-    the API refuses it alone.
+    Reasoning is sent back only within its turn, and only before the item that it led to: the API refuses it alone.
     """
-    reasoned: list[Json] = []
-    for part in step:
-        if isinstance(part, ReasoningPart):
-            data = part.provider_data or {}
-            if in_turn and "encrypted_content" in data:
-                reasoned.append({"type": "reasoning"} | {name: data[name] for name in _SEALED if name in data})
-            continue
-        item = _item(part)
-        if item:
-            yield from reasoned
-            reasoned.clear()
-            yield item
-
-
-def _item(part: Part) -> Json | None:
-    if isinstance(part, ToolPart):
-        return {
-            "type": "function_call",
-            "call_id": part.call_id,
-            "name": tool_name(part),
-            "arguments": tool_arguments(part),
-        }
-    if isinstance(part, TextPart) and part.text:
-        return {"type": "message", "role": "assistant", "content": part.text}
-    return None
+    for step in steps(message):
+        reasoned: list[Json] = []
+        outputs: list[Json] = []
+        for part in step:
+            if isinstance(part, ReasoningPart):
+                data = part.provider_data or {}
+                if in_turn and "encrypted_content" in data:
+                    reasoned.append({"type": "reasoning"} | {name: data[name] for name in _SEALED if name in data})
+            elif isinstance(part, ToolPart):
+                name, arguments = tool_name(part), to_json(tool_input(part))
+                yield from reasoned
+                yield {"type": "function_call", "call_id": part.call_id, "name": name, "arguments": arguments}
+                outputs.append({"type": "function_call_output", "call_id": part.call_id, "output": tool_output(part)})
+                reasoned.clear()
+            elif isinstance(part, TextPart) and part.text:
+                yield from reasoned
+                yield {"type": "message", "role": "assistant", "content": part.text}
+                reasoned.clear()
+        yield from outputs
 
 
 class ResponseReader(ModelStreamReader):

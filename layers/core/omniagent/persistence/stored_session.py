@@ -1,18 +1,18 @@
-"""A session's live state in its document: `version`, `turn`, `queue`, and what is derived from them for indexes."""
+"""A session as it is stored: its live state, with what is derived from that for indexes, and its messages."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
-from omniagent.messages import DataPart, TextPart
+from omniagent.messages import DataPart, TextPart, ToolPart, Usage, close_open_calls
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message
-from omniagent.persistence.store import from_bson, lineage_of, session_message, stored_lineage, to_bson
-from omniagent.persistence.stored_values import OpaqueDict, decode_part, encode_dict, encode_part, now
-from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead
+from omniagent.persistence.store import from_bson, to_bson
+from omniagent.persistence.stored_values import decode_part, encode_json, encode_part, now
+from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead, SessionMessage
 from omniagent.session.query import UserPart
-from omniagent.session.tree import ROOT, Place
+from omniagent.session.tree import ROOT, Place, Segment
 
 _TURN = [field.name for field in fields(LiveTurn) if field.name not in ("message", "joined", "lineage")]
 _QUEUED = [field.name for field in fields(QueuedMessage) if field.name not in ("parts", "metadata", "after")]
@@ -22,7 +22,7 @@ def head_of(models: DocumentModels, found: Mapping[str, Any]) -> SessionHead:
     """Read the live state of a session's document."""
     return SessionHead(
         version=found["version"],
-        leaf=_place_of(found["leaf"]) if found.get("leaf") else ROOT,
+        leaf=place_of(found["leaf"]["node"], found["leaf"]) if found.get("leaf") else ROOT,
         branches=found.get("branches", 0),
         turn=_turn_of(models, found["turn"]) if found.get("turn") else None,
         queue=_queue_of(found.get("queue") or ()),
@@ -49,12 +49,40 @@ def _turn_of(models: DocumentModels | None, turn: Mapping[str, Any]) -> LiveTurn
     )
 
 
+def session_message(message: Message) -> SessionMessage:
+    return SessionMessage(
+        id=message.client_message_id,
+        role=message.role,
+        turn_number=message.turn_number,
+        parts=message.parts,
+        status=message.status,
+        usage=Usage.from_dict(message.usage),
+        metadata=message.metadata,
+        trace=message.trace,
+        feedback=message.feedback,
+        run=message.run,
+        node=message.id,
+        parent=message.parent,
+        branch=message.branch,
+        lineage=lineage_of(message.lineage),
+    )
+
+
+def lineage_of(stored: Sequence[Mapping[str, int]]) -> tuple[Segment, ...]:
+    return tuple((segment["b"], segment["p"]) for segment in stored)
+
+
+def stored_lineage(lineage: Sequence[Segment]) -> list[dict[str, int]]:
+    return [{"b": branch, "p": place} for branch, place in lineage]
+
+
 def _place(place: Place) -> dict[str, Any]:
     return {"node": place.node, "place": place.order, "branch": place.branch, "lineage": stored_lineage(place.lineage)}
 
 
-def _place_of(stored: Mapping[str, Any]) -> Place:
-    return Place(stored["node"], stored["place"], stored["branch"], lineage_of(stored["lineage"]))
+def place_of(node: str, stored: Mapping[str, Any]) -> Place:
+    """Return the place of a node: a message, or the leaf of a session."""
+    return Place(node, stored["place"], stored["branch"], lineage_of(stored["lineage"]))
 
 
 def _queue_of(stored: Any) -> tuple[QueuedMessage, ...]:
@@ -63,7 +91,7 @@ def _queue_of(stored: Any) -> tuple[QueuedMessage, ...]:
             **{name: each[name] for name in _QUEUED},
             parts=tuple(_part_of(part) for part in each["parts"]),
             metadata=json.loads(each["metadata"]),
-            after=_place_of(each["after"]) if each["after"] else None,
+            after=place_of(each["after"]["node"], each["after"]) if each["after"] else None,
         )
         for each in stored
     )
@@ -108,16 +136,32 @@ def _queue(messages: tuple[QueuedMessage, ...]) -> list[dict[str, Any]]:
         {
             **{name: getattr(message, name) for name in _QUEUED},
             "parts": [encode_part(part) for part in message.parts],
-            "metadata": encode_dict(OpaqueDict(message.metadata)),
+            "metadata": encode_json(dict(message.metadata)),
             "after": _place(message.after) if message.after is not None else None,
         }
         for message in messages
     ]
 
 
-def without_open_question(change: Change) -> Change:
-    """Return the change without the message that its turn has carried so far: the store moves that one as it is."""
-    turn = change.before.turn
-    if turn is None or turn.message is None:
-        return change
-    return replace(change, inserted=tuple(each for each in change.inserted if each is not turn.message))
+def message_document(models: DocumentModels, key: str, message: SessionMessage) -> Message:
+    """Build the document of a message. Tool calls without a result are closed, unless the turn waits for them."""
+    return models.message(
+        id=message.node,
+        session_id=key,
+        parent=message.parent,
+        branch=message.branch,
+        lineage=stored_lineage(message.lineage),
+        turn_number=message.turn_number,
+        place=message.place.order,
+        role=message.role,
+        parts=close_open_calls(message.parts, waiting=message.status == "waiting"),
+        status=message.status,
+        client_message_id=message.id,
+        usage=message.usage.to_dict() if message.role == "assistant" else {},
+        metadata=dict(message.metadata),
+        trace=message.trace,
+        feedback=message.feedback,
+        run=message.run,
+        asker=key.partition(":")[0] if message.status == "waiting" else None,
+        requests=[part.request.id for part in message.parts if isinstance(part, ToolPart) and part.request],
+    )
