@@ -282,7 +282,8 @@ class Turn:
         # `extra` may ask for reasoning, which costs more than the cache saves.
         if agent.summary != Overrides() or agent.output is not None or chosen.extra or not self._assignment.text:
             return None
-        *messages, question = self._compose(())
+        # Instructions of this turn follow the question, if they are made already.
+        *messages, question = (message for message in self._compose(()) if message.role != "system")
         room = limits.max_tokens - window.estimate_parts(question.parts)
         before = state.before(self._turn.number)
         shown = window.window(before, limits, summarized_to=state.summarized_to, room=room)
