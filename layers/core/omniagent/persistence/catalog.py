@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 import pymongo
-from pymongo import ASCENDING, DESCENDING
+from pymongo import DESCENDING
 from pymongo import errors as driver
 from pymongo.asynchronous.client_session import AsyncClientSession
 
@@ -25,9 +25,10 @@ from omniagent.persistence.live_state import head_of
 from omniagent.persistence.mongo_session import MongoSessionManager, newest_summary
 from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, session_message
 from omniagent.persistence.stored_values import now
-from omniagent.persistence.tree_reads import TreeReads, any_of, place_of, without_parts
+from omniagent.persistence.tree_reads import TreeReads, place_of, without_parts
 from omniagent.session.ids import new_id
 from omniagent.session.live import SessionMessage, with_siblings
+from omniagent.session.tree import Segment
 from omniagent.tracing import SpanKind, trace_method
 
 Item = TypeVar("Item")
@@ -167,14 +168,9 @@ class Catalog(Erasure):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_tree", attributes=_MESSAGES)
     async def tree_page(self, session: Session, *, limit: int, after: str | None = None) -> Page[Message]:
-        """Return all messages of a session, each after its parent. `before` of the page is the cursor of the next."""
-        query: dict[str, Any] = {"session_id": session.id}
-        if after is not None:
-            branch, place = _read_tree_cursor(after)
-            query = any_of([query | {"branch": branch, "place": {"$gt": place}}, query | {"branch": {"$gt": branch}}])
-        order = [("branch", ASCENDING), ("place", ASCENDING)]
-        with translated():
-            found = await self._store.messages.find(query).sort(order).limit(limit + 1).to_list()
+        """See `SessionManager.tree`. `before` of the page is the cursor of the next."""
+        segment = _read_tree_cursor(after) if after is not None else None
+        found = await TreeReads(self._store, session.id).tree(limit=limit + 1, after=segment)
         messages = from_bsons(self.models.message, found)
         last = messages[limit - 1] if len(messages) > limit else None
         return Page(messages[:limit], tree_cursor(last) if last is not None else None)
@@ -347,7 +343,7 @@ def tree_cursor(message: Message) -> str:
     return f"{message.branch}.{message.place}"
 
 
-def _read_tree_cursor(text: str) -> tuple[int, int]:
+def _read_tree_cursor(text: str) -> Segment:
     try:
         branch, place = map(int, text.split("."))
     except ValueError as exc:

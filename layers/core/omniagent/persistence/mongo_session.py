@@ -161,7 +161,7 @@ class MongoSessionManager(SessionManager):
         self.open_turns = store.open_turns
         self.writes = SessionWrites(store, self)
         self._summaries = SummaryWrites(store, self)
-        self.tree = TreeReads(store, self.key)
+        self.tree_reads = TreeReads(store, self.key)
 
     @classmethod
     async def of_key(
@@ -191,7 +191,7 @@ class MongoSessionManager(SessionManager):
         session = cls(store, user or user_id, session_id, settings=settings)
         session.user = user
         session.user_id, session.key = user_id, session_key(user_id, session.session_id)
-        session.tree = TreeReads(store, session.key)
+        session.tree_reads = TreeReads(store, session.key)
         return session
 
     @trace_method(kind=SpanKind.DB, name="mongodb.head", attributes=_SESSIONS)
@@ -201,20 +201,25 @@ class MongoSessionManager(SessionManager):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.path", attributes=_MESSAGES)
     async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]:
-        return self._read(await self.tree.path(at, first=first, limit=limit))
+        return self._read(await self.tree_reads.path(at, first=first, limit=limit))
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find", attributes=_MESSAGES)
     async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]:
-        return self._read(await self.tree.find(*ids, at=at))
+        return self._read(await self.tree_reads.find(*ids, at=at))
 
     @trace_method(kind=SpanKind.DB, name="mongodb.children", attributes=_MESSAGES)
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
-        found = await self.tree.children(*parents)
+        found = await self.tree_reads.children(*parents)
         return {parent: [without_parts(each) for each in children] for parent, children in found.items()}
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.tree", attributes=_MESSAGES)
+    async def tree(self, *, limit: int, after: Place | None = None) -> Sequence[SessionMessage]:
+        segment = (after.branch, after.order) if after is not None else None
+        return self._read(await self.tree_reads.tree(limit=limit, after=segment))
 
     @trace_method(kind=SpanKind.DB, name="mongodb.end_of", attributes=_MESSAGES)
     async def end_of(self, place: Place) -> Place:
-        return await self.tree.end_of(place)
+        return await self.tree_reads.end_of(place)
 
     async def write(self, change: Change) -> bool:
         return await self.writes.write(change)

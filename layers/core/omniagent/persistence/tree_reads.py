@@ -96,6 +96,16 @@ class TreeReads:
             children = await found.to_list()
         return {parent: [each for each in children if each["parent"] == parent] for parent in parents}
 
+    async def tree(self, *, limit: int, after: Segment | None = None) -> list[Stored]:
+        """See `SessionManager.tree`."""
+        query: dict[str, Any] = {"session_id": self._key}
+        if after is not None:
+            branch, place = after
+            query = any_of([query | {"branch": branch, "place": {"$gt": place}}, query | {"branch": {"$gt": branch}}])
+        with translated():
+            found = self._messages.find(query).sort([("branch", ASCENDING), ("place", ASCENDING)])
+            return await found.limit(max(1, limit)).to_list()
+
     async def end_of(self, place: Place) -> Place:
         """See `SessionManager.end_of`."""
         leads_from = {"$elemMatch": {"b": place.branch, "p": {"$gte": place.order}}}

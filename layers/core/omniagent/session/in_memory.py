@@ -16,7 +16,7 @@ from omniagent.session.ids import public_session_id, session_key
 from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER, OpenTurns, SessionManager
 from omniagent.session.summary_store import RollingSummary
-from omniagent.session.tree import Place, cut
+from omniagent.session.tree import Place, Segment, cut
 from omniagent.settings import Settings
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -162,6 +162,10 @@ class InMemorySessionManager(SessionManager):
                 found.setdefault(message.parent, []).append(replace(message, parts=()))
         return found
 
+    async def tree(self, *, limit: int, after: Place | None = None) -> Sequence[SessionMessage]:
+        found = sorted((each for each in self._messages() if after is None or _row(each) > _row(after)), key=_row)
+        return deepcopy(found[: max(1, limit)])
+
     async def end_of(self, place: Place) -> Place:
         below = [each.place for each in self._messages() if each.place.leads_from(place)]
         newest = below[-1] if below else place
@@ -286,6 +290,12 @@ def _checked(answer: SessionMessage) -> SessionMessage:
 
 def _order(message: SessionMessage) -> int:
     return message.place.order
+
+
+def _row(at: SessionMessage | Place) -> Segment:
+    """Where a message comes in the list of a whole tree."""
+    place = at if isinstance(at, Place) else at.place
+    return place.branch, place.order
 
 
 def _is_called(message: SessionMessage, ids: Sequence[str], at: Place | None) -> bool:

@@ -124,6 +124,10 @@ class SessionManager(SummaryStore):
         """Read the messages after each of these nodes, in the order of their creation, without their parts."""
 
     @abstractmethod
+    async def tree(self, *, limit: int, after: Place | None = None) -> Sequence[SessionMessage]:
+        """Read the messages of all branches, each after its parent: the first `limit`, or those after a place."""
+
+    @abstractmethod
     async def end_of(self, place: Place) -> Place:
         """Read the end of the newest branch that leads from a place, or of its own."""
 
