@@ -261,6 +261,8 @@ async def test_an_id_is_found_on_its_path_only(session: SessionManager) -> None:
     assert list(await session.find("question-2", at=head.leaf)) == []
     assert list(await session.find("question-2", at=reply(2, session=session).place)) == [question(2, session)]
     assert list(await session.find(question(2, session).node)) == [question(2, session)], "its node anywhere"
+    assert await session.newest("question-2") == question(2, session)
+    assert await session.newest("question-3") is None
 
 
 async def test_stopped_messages_at_the_front_are_stored_with_the_end(session: SessionManager) -> None:

@@ -207,6 +207,11 @@ class MongoSessionManager(SessionManager):
     async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]:
         return self._read(await self.tree_reads.find(*ids, at=at))
 
+    @trace_method(kind=SpanKind.DB, name="mongodb.newest", attributes=_MESSAGES)
+    async def newest(self, message_id: str) -> SessionMessage | None:
+        found = await self.tree_reads.newest(message_id)
+        return self._read([found])[0] if found is not None else None
+
     @trace_method(kind=SpanKind.DB, name="mongodb.children", attributes=_MESSAGES)
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
         found = await self.tree_reads.children(*parents)

@@ -88,6 +88,14 @@ class TreeReads:
             and (each["_id"] in ids or (at is not None and at.leads_from(place_of(each))))
         ]
 
+    async def newest(self, message_id: str) -> Stored | None:
+        """See `SessionManager.newest`."""
+        own = {"session_id": self._key}
+        with translated():
+            newest = [("branch", DESCENDING)]
+            named = await self._messages.find_one(own | {"client_message_id": message_id}, sort=newest)
+            return named or await self._messages.find_one(own | {STEERING_ID: message_id})
+
     async def children(self, *parents: str) -> dict[str, list[Stored]]:
         """See `SessionManager.children`."""
         query = {"session_id": self._key, "parent": {"$in": list(parents)}}

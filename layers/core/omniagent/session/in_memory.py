@@ -155,6 +155,10 @@ class InMemorySessionManager(SessionManager):
     async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]:
         return [deepcopy(each) for each in self._messages() if each.node in ids or _is_called(each, ids, at)]
 
+    async def newest(self, message_id: str) -> SessionMessage | None:
+        found = [each for each in self._messages() if message_id == each.id or message_id in each.steering_ids]
+        return deepcopy(max(found, key=lambda each: each.branch, default=None))
+
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
         found: dict[str, list[SessionMessage]] = {}
         for message in self._messages():

@@ -120,6 +120,10 @@ class SessionManager(SummaryStore):
         """
 
     @abstractmethod
+    async def newest(self, message_id: str) -> SessionMessage | None:
+        """Read the message that clients call so, from the newest branch that has one, or the answer that it joined."""
+
+    @abstractmethod
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
         """Read the messages after each of these nodes, in the order of their creation, without their parts."""
 
