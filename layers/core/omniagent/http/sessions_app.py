@@ -197,8 +197,8 @@ async def list_tree(
 ) -> MessageTree:
     """List the messages of all branches, each after its parent."""
     session = await _session(application, caller, session_id)
-    page = await (await application.catalog()).tree_page(session, limit=limit, after=after)
-    return MessageTree.of(session, page, sdk=sdk_version(x_ai_sdk))
+    leaf, page = await (await application.catalog()).tree_page(session, limit=limit, after=after)
+    return MessageTree.of(leaf, page, sdk=sdk_version(x_ai_sdk))
 
 
 @router.put(

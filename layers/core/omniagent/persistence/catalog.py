@@ -167,13 +167,16 @@ class Catalog(Erasure):
         ]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_tree", attributes=_MESSAGES)
-    async def tree_page(self, session: Session, *, limit: int, after: str | None = None) -> Page[Message]:
-        """See `SessionManager.tree`. `before` of the page is the cursor of the next."""
-        segment = _read_tree_cursor(after) if after is not None else None
-        found = await TreeReads(self._store, session.id).tree(limit=limit + 1, after=segment)
-        messages = from_bsons(self.models.message, found)
+    async def tree_page(self, session: Session, *, limit: int, after: str | None = None) -> tuple[str, Page[Message]]:
+        """See `SessionManager.tree`. Returns the end of the active path, too.
+
+        `before` of the page is the cursor of the next.
+        """
+        segment, tree = _read_tree_cursor(after) if after is not None else None, TreeReads(self._store, session.id)
+        leaf = await tree.last_on(head_of(self.models, vars(session)).leaf)
+        messages = from_bsons(self.models.message, await tree.tree(limit=limit + 1, after=segment))
         last = messages[limit - 1] if len(messages) > limit else None
-        return Page(messages[:limit], tree_cursor(last) if last is not None else None)
+        return leaf, Page(messages[:limit], tree_cursor(last) if last is not None else None)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find_request", attributes=_MESSAGES)
     async def find_request(self, request_id: str) -> tuple[str, str]:

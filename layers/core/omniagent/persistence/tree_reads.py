@@ -112,7 +112,19 @@ class TreeReads:
             query = any_of([query | {"branch": branch, "place": {"$gt": place}}, query | {"branch": {"$gt": branch}}])
         with translated():
             found = self._messages.find(query).sort([("branch", ASCENDING), ("place", ASCENDING)])
-            return await found.limit(max(1, limit)).to_list()
+            nodes = await found.limit(max(1, limit)).to_list()
+            elsewhere = {each["parent"] for each in nodes} - {"", *(each["_id"] for each in nodes)}
+            parents = self._messages.find({"_id": {"$in": list(elsewhere)}}, {"_id": 1})
+            deleted = elsewhere - {each["_id"] for each in await parents.to_list()} if elsewhere else ()
+        for each in nodes:
+            if each["parent"] in deleted:
+                each["parent"] = await self.last_on(place_of(each).before(each["parent"]))
+        return nodes
+
+    async def last_on(self, at: Place) -> str:
+        """Return the node of the last message on the path to a place that is not deleted, empty if there is none."""
+        found = await self.path(at, limit=1) if at.order > 1 else []
+        return str(found[-1]["_id"]) if found else ""
 
     async def end_of(self, place: Place) -> Place:
         """See `SessionManager.end_of`."""

@@ -129,7 +129,10 @@ class SessionManager(SummaryStore):
 
     @abstractmethod
     async def tree(self, *, limit: int, after: Place | None = None) -> Sequence[SessionMessage]:
-        """Read the messages of all branches, each after its parent: the first `limit`, or those after a place."""
+        """Read the messages of all branches, each after its parent: the first `limit`, or those after a place.
+
+        One whose parent was deleted follows the nearest message before that.
+        """
 
     @abstractmethod
     async def end_of(self, place: Place) -> Place:
