@@ -176,6 +176,7 @@ def soak_table() -> str:
         "servers slow": f"{_listed(soak['slow'])}; MongoDB killed {soak['restarts of MongoDB']} times",
         "clients": f"{soak['followed']} followed, {soak['stopped']} stopped, {soak['left']} left, "
         f"{soak['sent twice']} sent twice, {soak['sent again']} sent again",
+        "history": f"{soak['branches']:,} branches; answers: {_listed(soak['answers'])}",
         "paid for": f"{_listed(calls)}, {soak['tool runs']:,} tool runs",
         "**found**": f"**{_listed(soak['found'])}**",
     }

@@ -24,6 +24,7 @@ _ASKS_SUMMARY = re.compile(
     r"|\b(?:write|produce|create|generate|return|update|give|(?:answer|reply|respond) with)\b[^.?!]{0,60}\bsummary\b",
     re.IGNORECASE | re.MULTILINE,
 )
+_CALLS_NOTHING = re.compile(r"\bcall no tools?\b", re.IGNORECASE)
 _CONVERSATION = re.compile(r"\b(?:conversation|chat|messages|transcript|dialogue|exchange|so far)\b", re.IGNORECASE)
 _ASKS_TITLE = re.compile(
     r"\b(?:name|title) (?:this|the|a|each|these)? ?(?:chat|conversation|session)s?\b"
@@ -48,16 +49,21 @@ def decide(conversation: Conversation) -> tuple[Answer, Delivery]:
         step = _current(conversation)
         answer = replace(_answer(step, conversation), sources=_sources(step.segment))
     else:
-        step = _Step(addressed(task, f"{conversation.instructions}\n{conversation.prompt}"))
+        said = (message.text for message in conversation.said("user"))
+        step = _Step(addressed(task, "\n".join([conversation.instructions, *said])))
         text = memory.summary(conversation) if task == "summary" else memory.title(conversation)
         answer = _spoken(step.segment) or Answer(text=text)
     return _limited(answer, step.segment, conversation.max_tokens), _delivery(step.segment)
 
 
 def task_of(conversation: Conversation) -> Task:
-    """Tell a request for a summary or a chat name from a turn of the conversation, which has tools or a schema."""
+    """Tell a request for a summary or a chat name from a turn of the conversation, which has tools or a schema.
+
+    A summary that begins with the prompt of a turn has its tools, and says that none may be called.
+    """
     if conversation.tools or conversation.output:
-        return "answer"
+        asked = conversation.prompt
+        return "summary" if _CALLS_NOTHING.search(asked) and _ASKS_SUMMARY.search(asked) else "answer"
     # What a summary or a transcript in it says asks for nothing.
     texts = (conversation.instructions, conversation.prompt)
     told, asked = (legible(_TRANSCRIPT.split(text, maxsplit=1)[0]) for text in texts)

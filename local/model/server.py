@@ -110,7 +110,7 @@ class _Endpoint:
         self._wire = wire
         self._journal = journal
         self._token_seconds = token_seconds
-        self._failed: set[tuple[str, int]] = set()
+        self._failed: set[tuple[tuple[str, ...], int]] = set()
         self._cache = PromptCache()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -168,7 +168,7 @@ class _Endpoint:
 
     def _fails_now(self, delivery: Delivery, conversation: Conversation) -> bool:
         """Fail always, or at every other attempt: the retry of a request that failed once succeeds."""
-        attempt = (conversation.prompt, conversation.calls_made)
+        attempt = (tuple(message.text for message in conversation.said("user")), conversation.calls_made)
         if delivery.only_once and attempt in self._failed:
             self._failed.remove(attempt)
             return False

@@ -12,7 +12,7 @@ from local.model.journal import Recorded
 from local.model.script import task_of
 from tests.faults.load import User
 from tests.faults.prompts import Prompt
-from tests.faults.truth import Conversation, Findings, Json, steering_ids, stored_text
+from tests.faults.truth import Conversation, Findings, Json, said_in, steering_ids, stored_text
 from tests.fixtures.proxy import Passage
 
 _TAG = re.compile(r"\b[0-9a-f]{32}\b")
@@ -35,10 +35,10 @@ class Bills:
             order, turn_id = line.split()
             self.tools[order][turn_id] += 1
         self.runs: Counter[str] = Counter()
-        """By message, how often a process began to work on its turn, or may have."""
+        """By question, how often a process began to work on a turn of it, or may have."""
         self._turns: Counter[str] = Counter()
-        for turn_id, message_id in _runs(journal):
-            self.runs[message_id] += 1
+        for turn_id, question in _runs(journal):
+            self.runs[question] += 1
             self._turns[turn_id] += 1
 
     def was_continued(self, turn_id: str) -> bool:
@@ -48,54 +48,54 @@ class Bills:
     def examine(self, user: User, conversation: Conversation) -> Findings:
         """Compare what was paid for with what one user asked for."""
         found = Findings()
-        answers = {
-            question["client_message_id"]: answer
-            for question, answer in zip(conversation.questions, conversation.answers, strict=False)
-        }
-        joined = {message_id for answer in answers.values() for message_id in steering_ids(answer)}
+        questions = {said_in(each)[0]: each for each in conversation.nodes if each["role"] == "user"}
+        joined = {message_id for each in conversation.nodes for message_id in steering_ids(each)}
         for message_id in user.prompts.keys() - joined:
-            self._examine(user, message_id, answers.get(message_id), found)
-        self._examine_history(conversation, found)
+            question = questions.get(message_id, {"_id": None})
+            self._examine(user, message_id, question["_id"], conversation.answers_to(question), found)
+            if question["_id"] is not None:
+                self._examine_history(message_id, conversation.path_to(question["_id"]), found)
         return found
 
-    def _examine(self, user: User, message_id: str, answer: Json | None, found: Findings) -> None:
+    def _examine(
+        self, user: User, message_id: str, question: str | None, answers: Sequence[Json], found: Findings
+    ) -> None:
         """Each step is paid for once, but for the one under way when a process died: the next one asks it again.
 
-        The messages that joined an answer are paid for with it.
+        The messages that joined an answer are paid for with it, and once more with each alternative to it.
         """
-        prompt, joined = user.prompts[message_id], steering_ids(answer) if answer else []
-        replaced = user.regenerated.get(message_id, [])
-        turns = 1 + len(replaced)
-        attempts = sum(self.runs[each] for each in (message_id, *joined))
+        prompt = user.prompts[message_id]
+        joined = list(dict.fromkeys(each for answer in answers for each in steering_ids(answer)))
+        turns = 1 + sum(user.regenerated.count(answer["_id"]) for answer in answers)
+        attempts = self.runs[str(question)]
         calls = sum(len(self.model[each]) for each in (message_id, *joined))
         steps = prompt.steps + sum(user.prompts[each].steps for each in joined)
         if calls > steps * min(turns, attempts) + max(0, attempts - turns):
             found.doubled.append(f"message {message_id}: {calls} model calls for {steps} steps in {attempts} attempts")
-        if (runs := self.tools[message_id]).total() > prompt.charges:
+        if (runs := self.tools[message_id]).total() > prompt.charges * turns:
             found.doubled.append(f"message {message_id}: tools were run {dict(runs)} in {attempts} attempts")
-        answers = {
-            stream.answer_id
-            for stream in user.client.streams
-            if stream.finished_as == "complete" and (stream.message_id == message_id or stream.replaces in replaced)
-        }
-        if len(answers) > turns:
-            found.doubled.append(f"message {message_id} has the answers {sorted(answers)}")
-        if answers and calls < (1 if joined else prompt.steps):  # what joins before the first call is answered by it
+        complete = [answer for answer in answers if answer["status"] == "complete"]
+        if len(complete) > turns:
+            found.doubled.append(f"message {message_id} has the answers {[answer['_id'] for answer in complete]}")
+        if complete and calls < (1 if joined else prompt.steps):  # what joins before the first call is answered by it
             found.lost.append(f"message {message_id}: answered with {calls} model calls")
-        if answer and answer["status"] == "complete":
-            _examine_text(answer, prompt, [user.prompts[each].says for each in joined], found)
+        for answer in complete:
+            _examine_text(answer, prompt, [user.prompts[each].says for each in steering_ids(answer)], found)
 
-    def _examine_history(self, conversation: Conversation, found: Findings) -> None:
-        """The model was shown the answer that is stored of the turn before."""
-        for question, answer in zip(conversation.questions[1:], conversation.answers, strict=False):
-            requests = self.model[question["client_message_id"]]
-            if not requests or answer["status"] != "complete":
-                continue
-            shown, stored = _said_before(requests[-1]), stored_text(answer)
-            if not (stored.endswith(shown) if steering_ids(answer) else stored == shown):
-                found.diverging.append(
-                    f"the model was shown {shown!r} before {question['client_message_id']}, {stored!r} is stored"
-                )
+    def _examine_history(self, message_id: str, path: Sequence[Json], found: Findings) -> None:
+        """The model was shown the stored answer of the turn before, and no message of another branch."""
+        requests = self.model[message_id]
+        on_path = {each for message in path for each in said_in(message)}
+        for request in requests:
+            before = request.items[: len(request.items) - len(request.since_prompt)]
+            shown_ids = {tag for item in before if isinstance(item, Message) for tag in _TAG.findall(item.text)}
+            if astray := shown_ids - on_path:
+                found.diverging.append(f"the model was shown {sorted(astray)} of other branches before {message_id}")
+        if not requests or len(path) < 2 or path[-2]["status"] != "complete":
+            return
+        shown, stored = _said_before(requests[-1]), stored_text(path[-2])
+        if not (stored.endswith(shown) if steering_ids(path[-2]) else stored == shown):
+            found.diverging.append(f"the model was shown {shown!r} before {message_id}, {stored!r} is stored")
 
 
 def _examine_text(answer: Json, prompt: Prompt, joined: Sequence[str], found: Findings) -> None:
@@ -113,17 +113,15 @@ def _said_before(request: ModelRequest) -> str:
 
 
 def _runs(journal: Sequence[Passage]) -> Iterator[tuple[str, str]]:
-    """Yield the turn and the message of each write to MongoDB that gives a process a turn, if it may have succeeded."""
-    messages: dict[str, str] = {}
+    """Yield the turn and the question of each write to MongoDB that gives a process a turn, if it may have worked."""
     known: set[str] = set()
     for passage in journal:
         for fields in _written(passage.message.name, passage.message.body):
             turn = fields.get("turn") or {name[5:]: value for name, value in fields.items() if name.startswith("turn.")}
             if turn.get("run") and turn["run"] not in known and turn.get("state") == "running":
                 known.add(turn["run"])
-                messages.setdefault(turn["id"], turn.get("message_id", ""))
                 if not passage.answer or not _MATCHED_NONE.search(passage.answer):
-                    yield turn["id"], messages[turn["id"]]
+                    yield turn["id"], turn["question"]
 
 
 _MATCHED_NONE = re.compile(rb"\x10n\x00\x00\x00\x00\x00")

@@ -14,6 +14,7 @@ from omniagent.protocol import sse
 Json = dict[str, Any]
 
 POLL_SECONDS = 0.25
+OWN_ID = "ownId"
 RESULTS = {"tool-output-available", "tool-output-error", "tool-output-denied", "tool-input-error"}
 
 
@@ -29,7 +30,9 @@ class Stream:
     message_id: str | None = None
     """The message that was sent; None for a resume."""
     replaces: str | None = None
-    """The answer that is regenerated, or that goes on after a decision."""
+    """The answer that is regenerated."""
+    continues: str | None = None
+    """The answer that goes on after a decision."""
     sent_at: float = field(default_factory=time.monotonic)
     status: int = 0
     headers: httpx.Headers = field(default_factory=httpx.Headers)
@@ -203,12 +206,26 @@ class Client:
         self.session = f"session-{uuid.uuid4().hex[:8]}"
         self.streams: list[Stream] = []
 
-    def ask(self, text: str, message_id: str | None = None, busy: str | None = None) -> Exchange:
-        """Send a message. The same id again is the same message."""
+    def ask(
+        self,
+        text: str,
+        message_id: str | None = None,
+        busy: str | None = None,
+        *,
+        edits: str | None = None,
+        parent: str | None = None,
+    ) -> Exchange:
+        """Send a message: after the latest, or after `parent`, which is empty before the first one.
+
+        The same id again is the same message. One that edits another is sent under that one's id: its own is in its
+        metadata.
+        """
         message_id = message_id or uuid.uuid4().hex
-        message = {"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]}
-        body = {"id": self.session, "messages": [message], "trigger": "submit-message", "busy": busy}
-        return self._post(body, message_id)
+        parts, metadata = [{"type": "text", "text": text}], {OWN_ID: message_id}
+        message = {"id": edits or message_id, "role": "user", "parts": parts, "metadata": metadata}
+        messages = [{"id": parent}, message] if parent else [message]
+        body: Json = {"id": self.session, "messages": messages, "trigger": "submit-message", "busy": busy}
+        return self._post(body | ({"parentId": None} if parent == "" else {}), message_id)
 
     async def leave(self, text: str, message_id: str, busy: str | None = None) -> Stream:
         """Send a message whose answer nobody waits for."""
@@ -219,7 +236,7 @@ class Client:
         """Approve or deny the call that an answer waits for, and read on."""
         answer = {"tool_call_id": call_id, "approved": approved}
         exchange = self._post({"session_id": self.session, "message_id": answer_id, "replies": [answer]}, None)
-        exchange.stream.replaces = answer_id
+        exchange.stream.continues = answer_id
         return exchange
 
     def regenerate(self, answer_id: str) -> Exchange:
@@ -242,10 +259,19 @@ class Client:
 
     async def messages(self) -> list[Json]:
         """Read the conversation as a page that is opened anew does."""
-        response = await self._call("GET", f"/{self.session}/messages")
-        assert response.status_code == 200, response.text
+        response = (await self._call("GET", f"/{self.session}/messages")).raise_for_status()
         messages: list[Json] = response.json()["messages"]
         return messages
+
+    async def tree(self) -> tuple[str, list[tuple[str, str]]]:
+        """Read the whole tree: its active leaf, and the id of each message with that of its parent."""
+        nodes: list[tuple[str, str]] = []
+        page: Json = {"after": None}
+        while not nodes or page["after"] is not None:
+            query = {} if page["after"] is None else {"after": page["after"]}
+            page = (await self._call("GET", f"/{self.session}/tree", params=query)).raise_for_status().json()
+            nodes += [(node["message"]["id"], node["parentId"] or "") for node in page["messages"]]
+        return page["headId"], nodes
 
     async def say(self, text: str, message_id: str | None = None) -> Stream:
         """Send a message and read the answer to its end."""

@@ -45,7 +45,7 @@ def _window(user: User) -> tuple[float, float]:
 
 def _streams(user: User) -> Iterator[Event]:
     for stream in user.client.streams:
-        what = f"message {stream.message_id}" if stream.message_id else f"replaces {stream.replaces}"
+        what = f"message {stream.message_id}" if stream.message_id else f"after {stream.replaces or stream.continues}"
         yield stream.sent_at, f"client sends: {what}"
         request_id = stream.headers.get("x-amzn-requestid")
         for at, piece in [*stream.pieces[:1], *stream.pieces[1:][-1:]]:

@@ -7,13 +7,13 @@ from tests.faults.bills import Bills
 from tests.faults.client import Stream
 from tests.faults.house import House
 from tests.faults.load import User
-from tests.faults.truth import Conversation, Findings, examine, steering_ids, stored_text
+from tests.faults.truth import Conversation, Findings, examine, said_in, steering_ids, stored_text
 
 FALLBACK = Agent("any", "").fallback
 
 
 async def examine_session(house: House, user: User, bills: Bills) -> Findings:
-    """Examine one session: the stores, the streams, a page that is opened now, the model and the tools."""
+    """Examine one session: the stores, the streams, a page and the tree that are read now, the model and the tools."""
     conversation = house.read(user.client)
     found = examine(conversation, user.client.streams)
     found.add(bills.examine(user, conversation))
@@ -23,8 +23,23 @@ async def examine_session(house: House, user: User, bills: Bills) -> Findings:
     shown = [(message["id"], _page_text(message)) for message in await user.client.messages()][-100:]
     if shown[-len(stored) :] != stored[-len(shown) :]:
         found.diverging.append(f"{user.client.session}: a page shows {shown}, stored is {stored}")
+    leaf, nodes = await user.client.tree()
+    if leaf != conversation.leaf or nodes != [(each["_id"], each["parent"]) for each in conversation.nodes]:
+        found.diverging.append(f"{user.client.session}: a tree of {len(nodes)} nodes and {leaf} is shown")
+    _examine_parents(user, conversation, found)
     _examine_summaries(house, conversation, found)
     return found
+
+
+def _examine_parents(user: User, conversation: Conversation, found: Findings) -> None:
+    """A message is where it was sent: after the one that it names, else at the end of a branch."""
+    for message in conversation.nodes:
+        if message["role"] == "user":
+            [message_id] = said_in(message)
+            expected = user.parents.get(message_id)
+            is_first = conversation.children[message["parent"]][0] is message
+            if (message["parent"] != expected) if expected is not None else not is_first:
+                found.diverging.append(f"message {message_id} is after {message['parent']}, not {expected}")
 
 
 def _page_text(message: dict[str, Any]) -> str:
@@ -41,10 +56,9 @@ def _examine_broken(
     """
     if not stream.has_begun:
         return
-    answer = conversation.answer(stream.answer_id)
+    answer = conversation.by_node.get(stream.answer_id)
     if answer is None:
-        if [sent.message_id for sent in user.client.streams].count(stream.message_id) == 1:
-            found.lost.append(f"answer {stream.answer_id}, which was being streamed")
+        found.lost.append(f"answer {stream.answer_id}, which was being streamed")
         return
     failed = answer["status"] == "failed" or stream.text == FALLBACK
     if steering_ids(answer) or (failed and bills.was_continued(stream.answer_id)):
@@ -66,11 +80,16 @@ def _examine_broken(
 
 
 def _examine_summaries(house: House, conversation: Conversation, found: Findings) -> None:
-    """Each summary continues the one before, and none covers the latest turn."""
+    """On the active path, each summary continues an earlier one, and none covers the latest turn."""
+    ends = {(each["branch"], each["turn_number"]) for each in conversation.messages if each["role"] == "assistant"}
     kept = house.database["summaries"].find({"session_id": conversation.key, "draft": False})
-    spans = [(summary["start_turn_number"], summary["end_turn_number"]) for summary in kept.sort("start_turn_number")]
-    expected = 1
+    spans = [
+        (each["start_turn_number"], each["end_turn_number"])
+        for each in kept.sort("end_turn_number")
+        if (each["branch"], each["end_turn_number"]) in ends
+    ]
+    starts = {1}
     for start, end in spans:
-        if start != expected or end < start or end >= conversation.document["latest_turn_number"]:
+        if start not in starts or end < start or end >= conversation.document["latest_turn_number"]:
             found.diverging.append(f"summaries of {conversation.key}: {spans}")
-        expected = end + 1
+        starts.add(end + 1)

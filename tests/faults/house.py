@@ -229,8 +229,7 @@ class House:
 
     def check_closed(self, client: Client, stream: Stream) -> Json:
         """Hold the answer of a turn that was killed and closed against what the client had got of it."""
-        answer = self.read(client).answer(stream.answer_id)
-        assert answer is not None
+        answer = self.read(client).by_node[stream.answer_id]
         check_closed(answer, stream, self.log_of(client, stream.answer_id), self.registry.journal)
         return answer
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import httpx
 
-from tests.faults.client import Client, Exchange, Stream, a_moment
+from tests.faults.client import Client, Exchange, Json, Stream, a_moment
 from tests.faults.house import House
 from tests.faults.prompts import KINDS, Prompt
 from tests.faults.truth import Conversation, Findings
@@ -62,8 +62,10 @@ class User:
         self.client = client
         self.findings = Findings()
         self.prompts: dict[str, Prompt] = {}
-        self.regenerated: dict[str, list[str]] = {}
-        """By message, the answers that were to be replaced."""
+        self.parents: dict[str, str] = {}
+        """By message, the node that it was sent after. The others follow the latest."""
+        self.regenerated: list[str] = []
+        """The answers that were to be generated again."""
         self.repeated: dict[str, list[tuple[float, float]]] = {}
         """By message, when it was sent again after its answer, and when that was replayed."""
         self.broken: list[Stream] = []
@@ -94,6 +96,8 @@ class User:
                 await self._leave()
             case "approve" | "deny" | "unanswered":
                 await self._decide(kind)
+            case "edit" | "send after" | "regenerate older":
+                await self._branch(kind)
             case _:
                 await self._ask(kind)
 
@@ -107,13 +111,41 @@ class User:
         if kind == "summary":
             await self._quietly(self.client.summarize)
         habit = self._chance.choice(["follow", "stop", "leave", "twice", "", ""]) if kind == "long" else ""
-        stream = await self._answered(lambda: self.client.ask(prompt.text, message_id), habit)
-        if stream is not None and stream.finished_as == "complete" and self._chance.random() < REPEATED_SHARE:
-            await self._repeat(prompt, stream)
+        stream = await self._sent(partial(self.client.ask, prompt.text, message_id), habit)
         if kind == "regenerate" and stream is not None and stream.finished_as == "complete":
-            answer_id = stream.answer_id
-            self.regenerated.setdefault(message_id, []).append(answer_id)
-            await self._answered(lambda: self.client.regenerate(answer_id))
+            await self._regenerate(stream.answer_id)
+
+    async def _sent(self, send: Callable[[], Exchange], habit: str = "") -> Stream | None:
+        stream = await self._answered(send, habit)
+        if stream is not None and stream.finished_as == "complete" and self._chance.random() < REPEATED_SHARE:
+            await self._repeat(send, stream)
+        return stream
+
+    async def _regenerate(self, answer_id: str) -> None:
+        self.regenerated.append(answer_id)
+        await self._answered(partial(self.client.regenerate, answer_id))
+
+    async def _branch(self, kind: str) -> None:
+        """Leave the active path at any message of the page."""
+        page = await self._page() if self.prompts else []
+        messages = [each for each in page if each["role"] == ("user" if kind == "edit" else "assistant")]
+        if not messages:
+            await self._ask("plain")
+            return
+        chosen = self._chance.choice(messages)
+        if kind == "regenerate older":
+            await self._regenerate(chosen["id"])
+            return
+        message_id, prompt = self._message("plain", "tool", "long")
+        edits = chosen["id"] if kind == "edit" else None
+        self.parents[message_id] = parent = chosen["metadata"].get("parentId", "") if edits else chosen["id"]
+        await self._sent(partial(self.client.ask, prompt.text, message_id, edits=edits, parent=parent))
+
+    async def _page(self) -> list[Json]:
+        while True:
+            with suppress(httpx.HTTPError):
+                return await self.client.messages()
+            await a_moment()
 
     async def _interject(self, busy: str) -> None:
         """Say something while an answer is on its way. What is queued comes in the order in which it was sent."""
@@ -159,10 +191,10 @@ class User:
         approved = decision == "approve"
         await self._answered(lambda: self.client.decide(answer_id, call_id, approved=approved))
 
-    async def _repeat(self, prompt: Prompt, answered: Stream) -> None:
+    async def _repeat(self, send: Callable[[], Exchange], answered: Stream) -> None:
         """Send an answered message once more, as a client does that has lost the answer: it is replayed."""
         since = time.monotonic()
-        again = await self.client.say(prompt.text, answered.message_id)
+        again = await send().end()
         if again.status == 200:
             self.repeated.setdefault(str(answered.message_id), []).append((since, time.monotonic()))
             if again.finished_as and (again.answer_id, again.text) != (answered.answer_id, answered.text):

@@ -17,6 +17,9 @@ KINDS = {
     "approve": 2,
     "deny": 1,
     "unanswered": 1,
+    "edit": 3,
+    "send after": 2,
+    "regenerate older": 3,
 }
 """What a user does, and how often."""
 WORDS = ("all", "is", "well", "that", "ends")

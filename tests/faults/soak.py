@@ -160,7 +160,8 @@ async def _settle(house: House, findings: Findings) -> None:
 
 def _numbers(crowd: Crowd, weather: Weather, bills: Bills, house: House) -> dict[str, Any]:
     diary, counts = crowd.diary, weather.counts
-    answers = [answer for user in crowd.users for answer in house.read(user.client).answers]
+    nodes = [node for user in crowd.users for node in house.read(user.client).nodes]
+    answers = [node for node in nodes if node["role"] == "assistant"]
     ahead = largest_skew(house.registry.journal, time.time() - time.monotonic())
     return {
         "turns": dict(sorted(diary.turns.items())),
@@ -176,6 +177,7 @@ def _numbers(crowd: Crowd, weather: Weather, bills: Bills, house: House) -> dict
         "left": diary.left,
         "sent twice": diary.sent_twice,
         "sent again": sum(len(again) for user in crowd.users for again in user.repeated.values()),
+        "branches": len({(node["session_id"], node["branch"]) for node in nodes}),
         "answers": dict(Counter(answer["status"] for answer in answers)),
         "joined an answer": sum(len(steering_ids(answer)) for answer in answers),
         "model calls": sum(map(len, bills.model.values())),

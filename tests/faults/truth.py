@@ -1,9 +1,11 @@
 """What is true after all: read from MongoDB and from the table, held against what the clients saw."""
 
+import json
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pymongo.database import Database
@@ -12,14 +14,14 @@ from omniagent.messages import DENIED_ERROR
 from omniagent.protocol import sse
 from omniagent.session.ids import session_key, user_id_of
 from omniagent.turns.journal.records import is_shown, is_takeover, surviving
-from tests.faults.client import Client, Stream, text_of
-from tests.fixtures.active_path import active_path
+from tests.faults.client import OWN_ID, Client, Stream, text_of
 from tests.fixtures.proxy import Passage
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 Json = dict[str, Any]
+ROOT: Json = {"role": "assistant", "turn_number": 0}
 
 
 @dataclass
@@ -73,17 +75,47 @@ class Tally:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A session as MongoDB holds it, with the messages of its active path."""
+    """A session as MongoDB holds it, with the messages of all its branches, each after its parent."""
 
     key: str
     document: Json
-    messages: Sequence[Json]
+    nodes: Sequence[Json]
 
     @classmethod
     def read(cls, database: Database[Json], client: Client) -> "Conversation":
         key = session_key(user_id_of(f"local:{client.user}"), client.session)
-        document = database["sessions"].find_one({"_id": key}) or {"latest_turn_number": 0, "turn": None, "queue": []}
-        return cls(key, document, active_path(database, key))
+        none: Json = {"latest_turn_number": 0, "turn": None, "queue": [], "leaf": None}
+        document = database["sessions"].find_one({"_id": key}) or none
+        nodes = database["messages"].find({"session_id": key}).sort([("branch", 1), ("place", 1)])
+        return cls(key, document, nodes.to_list())
+
+    @cached_property
+    def by_node(self) -> dict[str, Json]:
+        return {message["_id"]: message for message in self.nodes}
+
+    @cached_property
+    def children(self) -> dict[str, list[Json]]:
+        """By node, the messages after it, in the order of their creation."""
+        children: dict[str, list[Json]] = defaultdict(list)
+        for message in self.nodes:
+            children[message["parent"]].append(message)
+        return children
+
+    @property
+    def leaf(self) -> str:
+        return str((self.document["leaf"] or {}).get("node", ""))
+
+    def path_to(self, node: str) -> list[Json]:
+        path: list[Json] = []
+        while node in self.by_node:
+            path.append(self.by_node[node])
+            node = path[-1]["parent"]
+        return path[::-1]
+
+    @property
+    def messages(self) -> list[Json]:
+        """Those of the active path."""
+        return self.path_to(self.leaf)
 
     @property
     def questions(self) -> list[Json]:
@@ -93,27 +125,15 @@ class Conversation:
     def answers(self) -> list[Json]:
         return [message for message in self.messages if message["role"] == "assistant"]
 
-    @property
-    def said(self) -> list[str]:
-        """The ids of the user's messages in order, with those that joined an answer."""
-        return [
-            message_id
-            for message in self.messages
-            for message_id in ([message["client_message_id"]] if message["role"] == "user" else steering_ids(message))
-        ]
-
-    def answer(self, answer_id: str) -> Json | None:
-        return next((answer for answer in self.answers if answer["client_message_id"] == answer_id), None)
+    def answers_to(self, question: Json) -> list[Json]:
+        return self.children.get(question["_id"], [])
 
     def is_answered(self, message_id: str | None) -> bool:
         """Whether the answer to a message is stored. None means whatever is running."""
         if message_id is None:
             turn = self.document["turn"]
             return turn is None or turn["state"] == "waiting"
-        turns = {answer["turn_number"] for answer in self.answers}
-        asked = (question for question in self.questions if question["client_message_id"] == message_id)
-        joined = any(message_id in steering_ids(answer) for answer in self.answers)
-        return joined or any(question["turn_number"] in turns for question in asked)
+        return any(message_id in said_in(each) and (_is_answer(each) or self.answers_to(each)) for each in self.nodes)
 
 
 def check(conversation: Conversation, streams: Sequence[Stream], tally: Tally) -> None:
@@ -126,37 +146,49 @@ def check(conversation: Conversation, streams: Sequence[Stream], tally: Tally) -
 
 def examine(conversation: Conversation, streams: Sequence[Stream]) -> Findings:
     """Compare a session at rest with what its client saw."""
-    found = Findings()
-    asked = Counter(conversation.said)
+    found, nodes = Findings(), conversation.nodes
+    # A message that joined an answer is in every alternative to it.
+    homes = {(said, each["parent"] if _is_answer(each) else each["_id"]) for each in nodes for said in said_in(each)}
+    asked = Counter(said for said, _ in homes)
     acknowledged = {str(stream.message_id) for stream in streams if stream.is_acknowledged and stream.message_id}
     found.lost += [f"message {message_id}" for message_id in acknowledged if not asked[message_id]]
     found.doubled += [f"message {message_id}" for message_id, times in asked.items() if times > 1]
-    for number, times in Counter(answer["turn_number"] for answer in conversation.answers).items():
-        if times > 1:
-            found.doubled.append(f"{times} answers of turn {number} in {conversation.key}")
-    _examine_order(conversation, streams, found)
+    _examine_tree(conversation, found)
+    for leaf in nodes:
+        if not conversation.children.get(leaf["_id"]):
+            said = [message_id for message in conversation.path_to(leaf["_id"]) for message_id in said_in(message)]
+            _examine_order(said, streams, found)
     for stream in _last_finished(streams):
         _compare(stream, conversation, found)
     headless = [stream for stream in streams if stream.finished_as and not stream.has_begun]
     found.diverging += [f"a stream ends without its start: {stream.body.decode()}" for stream in headless]
 
-    numbers = list(range(1, len(conversation.questions) + 1))
-    for messages in (conversation.questions, conversation.answers):
-        if (found_numbers := [message["turn_number"] for message in messages]) != numbers:
-            found.lost.append(f"turns of {conversation.key}: {found_numbers}, not {numbers}")
-    if conversation.document["latest_turn_number"] != len(numbers):
-        found.diverging.append(f"{conversation.key}: {len(numbers)} turns, {conversation.document}")
     if conversation.document["turn"] is not None or conversation.document["queue"]:
         found.stuck.append(f"{conversation.key} is not given back: {conversation.document}")
-    for answer in conversation.answers:
+    for answer in filter(_is_answer, nodes):
         if not all(part["done"] for part in answer["parts"] if part["type"] == "tool"):
-            found.diverging.append(f"a tool call of {answer['client_message_id']} is left open")
+            found.diverging.append(f"a tool call of {answer['_id']} is left open")
     return found
 
 
-def _examine_order(conversation: Conversation, streams: Sequence[Stream], found: Findings) -> None:
-    """A message that was durable before another was first sent comes before it."""
-    place = {message_id: number for number, message_id in enumerate(conversation.said)}
+def _examine_tree(conversation: Conversation, found: Findings) -> None:
+    """Questions and answers follow each other on every path without a gap, and one end of a path is active."""
+    for message in conversation.nodes:
+        before = conversation.by_node.get(message["parent"]) if message["parent"] else ROOT
+        number = before["turn_number"] + (not _is_answer(message)) if before else None
+        if before is None or message["role"] == before["role"] or message["turn_number"] != number:
+            found.lost.append(f"what {message['_id']} follows: {message['parent']} in turn {message['turn_number']}")
+        if not _is_answer(message) and not conversation.answers_to(message):
+            found.lost.append(f"the answer to {said_in(message)}")
+    path = conversation.messages
+    is_end = bool(path) and not conversation.children.get(conversation.leaf)
+    if conversation.nodes and (not is_end or conversation.document["latest_turn_number"] != path[-1]["turn_number"]):
+        found.diverging.append(f"the leaf of {conversation.key}: {conversation.document}")
+
+
+def _examine_order(said: Sequence[str], streams: Sequence[Stream], found: Findings) -> None:
+    """On a path, a message that was durable before another was first sent comes before it."""
+    place = {message_id: number for number, message_id in enumerate(said)}
     sent: dict[str, float] = {}
     durable: dict[str, float] = {}
     for stream in streams:
@@ -171,31 +203,18 @@ def _examine_order(conversation: Conversation, streams: Sequence[Stream], found:
 
 
 def _last_finished(streams: Sequence[Stream]) -> list[Stream]:
-    """The streams that told of a stored answer which nothing that came after them may have replaced."""
-    last: dict[tuple[int, str | None], Stream] = {}
+    """The streams that told of a stored answer. One that waited may have gone on since."""
+    last: dict[tuple[str, str | None], Stream] = {}
     for stream in streams:
+        if stream.continues and stream.status in {0, 200, 502}:
+            last = {key: known for key, known in last.items() if key[0] != stream.continues}
         if stream.finished_as and stream.has_begun:
-            number = stream.turn_number
-            last = {key: known for key, known in last.items() if key[0] != number or _agree(stream, known)}
-            last[number, stream.message_id] = stream
-        elif stream.status in {0, 200, 502}:  # neither refused nor ended: nobody knows what it has changed
-            last = {key: known for key, known in last.items() if not _may_replace(stream, known)}
+            last[stream.answer_id, stream.message_id] = stream
     return list(last.values())
 
 
-def _agree(stream: Stream, known: Stream) -> bool:
-    """Whether both tell of the same answer: one is that of a message which joined it."""
-    return (stream.answer_id, stream.finished_as) == (known.answer_id, known.finished_as)
-
-
-def _may_replace(stream: Stream, known: Stream) -> bool:
-    if stream.message_id is not None:
-        return stream.message_id == known.message_id and known.finished_as != "complete"
-    return stream.replaces == known.answer_id
-
-
 def _compare(stream: Stream, conversation: Conversation, found: Findings) -> None:
-    answer = conversation.answer(stream.answer_id)
+    answer = conversation.by_node.get(stream.answer_id)
     if answer is None:
         found.lost.append(f"answer {stream.answer_id} of turn {stream.turn_number} ({stream.finished_as})")
         return
@@ -234,6 +253,17 @@ def _tool_result(part: Json) -> Any:
 def steering_ids(answer: Json) -> list[str]:
     """The ids of the messages that joined an answer."""
     return [part["message_id"] for part in answer["parts"] if part["type"] == "steering"]
+
+
+def said_in(message: Json) -> list[str]:
+    """The ids of the user's messages that a stored message is, or holds: see `Client.ask`."""
+    if _is_answer(message):
+        return steering_ids(message)
+    return [json.loads(message["metadata"]).get(OWN_ID, message["client_message_id"])]
+
+
+def _is_answer(message: Json) -> bool:
+    return bool(message["role"] == "assistant")
 
 
 def stored_text(message: Json) -> str:
@@ -285,4 +315,4 @@ def _answered_ticks(journal: Sequence[Passage], turn_id: str) -> list[float]:
         for passage in journal
         if passage.message.name == "PutItem" and passage.message.body["Item"]["item"]["S"].startswith(mark)
     ]
-    return [moment for _, moment in sorted(items) if moment is not None]
+    return [moment for _, moment in sorted((item, moment) for item, moment in items if moment is not None)]

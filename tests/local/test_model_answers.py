@@ -285,6 +285,8 @@ async def test_a_summary_keeps_the_facts(either: Asker) -> None:
     assert "wines" in text
     history = [("user", "My name is Grace."), ("assistant", "Hello.")]
     assert "Grace" in (await either.ask("Summarise the conversation above.", history=history)).text
+    beside = "Write the summary of everything above and call no tool."
+    assert "Grace" in (await either.ask(beside, [function("look")], history=history)).text
 
 
 async def test_a_chat_gets_a_short_name(stream: Asker) -> None:

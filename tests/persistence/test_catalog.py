@@ -227,6 +227,23 @@ async def test_messages_come_in_whole_turns_newest_page_first(catalog: Catalog, 
         assert said == [message_id for message_id in expected if message_id != "question-4"]
 
 
+async def test_the_tree_has_no_gap_where_messages_were_deleted(catalog: Catalog, session: MongoSessionManager) -> None:
+    await converse(session, [1, 2, 3])
+    for message_id in ("question-1", answer_id(1, session), "question-3", answer_id(3, session)):
+        await catalog.delete_message(session.key, message_id)
+    for limit in (1, 9):
+        leaf, page = await catalog.tree_page(await catalog.get(session.key), limit=limit)
+        nodes = page.items
+        while page.before is not None:
+            _, page = await catalog.tree_page(await catalog.get(session.key), limit=limit, after=page.before)
+            nodes = [*nodes, *page.items]
+        assert [(each.client_message_id, each.parent) for each in nodes] == [
+            ("question-2", ""),
+            (answer_id(2, session), nodes[0].id),
+        ]
+        assert leaf == answer_id(2, session)
+
+
 async def test_a_message_of_the_running_turn_cannot_be_deleted(catalog: Catalog, session: MongoSessionManager) -> None:
     await converse(session, [1])
     await begin(session, 2)

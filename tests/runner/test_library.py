@@ -14,6 +14,7 @@ from omniagent import (
     InMemorySessionManager,
     MongoSessionManager,
     Project,
+    Query,
     RunContext,
     Runner,
     RunResult,
@@ -125,6 +126,19 @@ async def test_the_history_has_the_question_of_a_running_turn_and_not_its_answer
     assert await runner.stop()
     await stream.result()
     assert [message.status for message in await runner.history()] == ["complete", "cancelled"]
+
+
+async def test_the_tree_has_the_messages_of_all_branches_in_pages(place: Place) -> None:
+    _, session_of = place
+    runner = Runner(Agent("shop", ""), session_of("chat"), provider=ScriptedModel("One.", "Two."))
+    first = await runner.run(Query("Hello?", "m1"))
+    edited = await runner.run(Query("Goodbye?", "m1"))
+    *page, last = await runner.tree(limit=3)
+    rest = await runner.tree(after=last)
+    texts = [(message.text, message.parent) for message in (*page, last, *rest)]
+    assert [text for text, _ in texts] == ["Hello?", "One.", "Goodbye?", "Two."]
+    assert [parent for _, parent in texts] == ["", page[0].node, "", last.node]
+    assert (page[1].node, rest[0].node) == (first.message_id, edited.message_id)
 
 
 async def test_a_provider_factory_that_fails_is_a_mistake_of_the_project() -> None:

@@ -57,7 +57,7 @@ class Ticket(BaseModel):
 
 async def talked(model: ScriptedModel, turns: int = 6, **options: Any) -> list[ModelRequest]:
     """Talk until a summary was due, and return the requests for summaries."""
-    agent = Agent("helper", "Be brief.", [add], **options)
+    agent = Agent("helper", ["Be brief.", lambda _: "This is day 1."], [add], **options)
     session = Sessions(replace(QUICK, context_max_turns=6)).session()
     runner = TurnOperator(agent, session, provider=model)
     for number in range(turns):
@@ -76,7 +76,7 @@ async def test_a_summary_begins_with_the_prompt_of_the_answer_beside_it() -> Non
     for request in summaries:
         *shared, asked = request.messages
         assert asked == ChatMessage.user(SUMMARIZE_ABOVE)
-        [beside] = [answer for answer in answers if list(answer.messages[:-1]) == shared]
+        [beside] = [answer for answer in answers if list(answer.messages[:-2]) == shared]
         assert request.overrides == Overrides(), "an answer's length does not limit a summary"
         assert (request.instructions, request.tools) == (beside.instructions, beside.tools)
         assert request.cache_key == beside.cache_key

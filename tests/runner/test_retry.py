@@ -106,6 +106,15 @@ async def test_a_message_follows_the_one_that_it_names(conversation: Conversatio
     assert unknown[0]["messageMetadata"]["turnNumber"] == 3, "it follows the latest"
 
 
+async def test_a_message_of_another_branch_is_replayed_without_its_parent(conversation: Conversation) -> None:
+    first = (await conversation.ask(Query("[echo:First.]", "m1")))[0]["messageId"]
+    second = await conversation.ask(Query("[echo:Second.]", "m2"))
+    await conversation.ask(Query("[echo:Other.]", "m3", parent=first))
+    again = await conversation.ask(Query("[echo:Second.]", "m2"))
+    assert again[0]["messageId"] == second[0]["messageId"]
+    assert [message.id for message in await conversation.runner().history()][::2] == ["m1", "m3"], "nothing is switched"
+
+
 async def test_two_pages_on_two_branches_each_go_on_in_theirs(conversation: Conversation) -> None:
     ends = [(await conversation.ask(Query(f"[echo:{name}]", name, parent="")))[0]["messageId"] for name in "ab"]
     for number in range(3):

@@ -233,6 +233,20 @@ async def test_a_second_answer_is_a_sibling_in_a_branch_of_its_own(session: Sess
     ]
 
 
+async def test_the_tree_lists_all_branches_with_each_message_after_its_parent(session: SessionManager) -> None:
+    await converse(session, [1, 2])
+    head = await answered_again(session, 1)
+    first = await session.tree(limit=2)
+    rest = await session.tree(limit=9, after=first[-1].place)
+    assert [*first, *rest[:2]] == [
+        question(1, session),
+        reply(1, session=session),
+        question(2, session),
+        reply(2, session=session),
+    ]
+    assert [(message.node, message.parent) for message in rest[2:]] == [(head.leaf.node, question(1, session).node)]
+
+
 async def test_the_end_of_a_place_is_that_of_the_newest_branch_that_leads_from_it(session: SessionManager) -> None:
     await converse(session, [1, 2])
     head = await answered_again(session, 1)
@@ -247,6 +261,8 @@ async def test_an_id_is_found_on_its_path_only(session: SessionManager) -> None:
     assert list(await session.find("question-2", at=head.leaf)) == []
     assert list(await session.find("question-2", at=reply(2, session=session).place)) == [question(2, session)]
     assert list(await session.find(question(2, session).node)) == [question(2, session)], "its node anywhere"
+    assert await session.newest("question-2") == question(2, session)
+    assert await session.newest("question-3") is None
 
 
 async def test_stopped_messages_at_the_front_are_stored_with_the_end(session: SessionManager) -> None:

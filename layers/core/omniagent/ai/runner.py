@@ -273,6 +273,14 @@ class Runner(Generic[Output_co]):
         children = await self._session.children(*{message.parent for message in messages})
         return [with_siblings(message, children.get(message.parent, ())) for message in messages]
 
+    @traced("tree")
+    async def tree(self, *, limit: int = 100, after: SessionMessage | None = None) -> Sequence[SessionMessage]:
+        """Read the messages of all branches, each after its parent: the first `limit`, or those after a message.
+
+        `after` is the last message of the page before. A message that is being answered is left out.
+        """
+        return await self._session.tree(limit=limit, after=after.place if after is not None else None)
+
     @traced("switch")
     async def switch(self, node: str) -> None:
         """Make the path through a message the active one, down to the end of its newest branch.

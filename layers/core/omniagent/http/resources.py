@@ -174,7 +174,7 @@ class MessageTree(_Resource):
     after: str | None = Field(description="Pass it as `after` for the next page. Null on the last page.")
 
     @classmethod
-    def of(cls, session: Session, page: Page[Message], *, sdk: int = DEFAULT_SDK) -> "MessageTree":
+    def of(cls, leaf: str, page: Page[Message], *, sdk: int = DEFAULT_SDK) -> "MessageTree":
         nodes: list[TreeNode] = []
         room, after = MAX_PAGE_CHARACTERS, page.before
         for each in page.items:
@@ -184,7 +184,7 @@ class MessageTree(_Resource):
                 after = tree_cursor(page.items[len(nodes) - 1])
                 break
             nodes.append(TreeNode(parent_id=each.parent or None, message=message))
-        return cls(head_id=(session.leaf or {}).get("node") or None, messages=nodes, after=after)
+        return cls(head_id=leaf or None, messages=nodes, after=after)
 
 
 class NewBranch(BaseModel):

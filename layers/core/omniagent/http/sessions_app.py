@@ -199,8 +199,8 @@ async def list_tree(
     x_ai_sdk: ShownSdkVersion = None,
 ) -> MessageTree:
     """List the messages of all branches, each after its parent."""
-    page = await catalog.tree_page(session, limit=limit, after=after)
-    return MessageTree.of(session, page, sdk=sdk_version(x_ai_sdk))
+    leaf, page = await catalog.tree_page(session, limit=limit, after=after)
+    return MessageTree.of(leaf, page, sdk=sdk_version(x_ai_sdk))
 
 
 @router.put(

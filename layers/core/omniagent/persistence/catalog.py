@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 import pymongo
-from pymongo import ASCENDING, DESCENDING
+from pymongo import DESCENDING
 from pymongo import errors as driver
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.cursor import AsyncCursor
@@ -26,9 +26,10 @@ from omniagent.persistence.mongo_session import MongoSessionManager, newest_summ
 from omniagent.persistence.store import ConversationStore, Stored, from_bson
 from omniagent.persistence.stored_session import head_of, place_of, session_message
 from omniagent.persistence.stored_values import now
-from omniagent.persistence.tree_reads import TreeReads, any_of, without_parts
+from omniagent.persistence.tree_reads import TreeReads, without_parts
 from omniagent.session.ids import new_id, public_session_id, session_key
 from omniagent.session.live import SessionMessage, with_siblings
+from omniagent.session.tree import Segment
 from omniagent.tracing import SpanKind, trace_method
 
 Item = TypeVar("Item")
@@ -165,14 +166,16 @@ class Catalog(Erasure):
         ]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_tree", attributes=_MESSAGES)
-    async def tree_page(self, session: Session, *, limit: int, after: str | None = None) -> Page[Message]:
-        """Return all messages of a session, each after its parent. `before` of the page is the cursor of the next."""
-        query: dict[str, Any] = {"session_id": session.id}
-        if after is not None:
-            branch, place = _read_tree_cursor(after)
-            query = any_of([query | {"branch": branch, "place": {"$gt": place}}, query | {"branch": {"$gt": branch}}])
-        found = self._store.messages.find(query).sort([("branch", ASCENDING), ("place", ASCENDING)])
-        return await _page(found, self.models.message, limit, tree_cursor)
+    async def tree_page(self, session: Session, *, limit: int, after: str | None = None) -> tuple[str, Page[Message]]:
+        """See `SessionManager.tree`. Returns the end of the active path, too.
+
+        `before` of the page is the cursor of the next.
+        """
+        segment, tree = _read_tree_cursor(after) if after is not None else None, TreeReads(self._store, session.id)
+        leaf = await tree.last_on(head_of(self.models, vars(session)).leaf)
+        stored = await tree.tree(limit=limit + 1, after=segment)
+        messages = [from_bson(self.models.message, each) for each in stored[:limit]]
+        return leaf, Page(messages, tree_cursor(messages[-1]) if len(stored) > limit else None)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find_request", attributes=_MESSAGES)
     async def find_request(self, request_id: str) -> tuple[str, str]:
@@ -356,7 +359,7 @@ def tree_cursor(message: Message) -> str:
     return f"{message.branch}.{message.place}"
 
 
-def _read_tree_cursor(text: str) -> tuple[int, int]:
+def _read_tree_cursor(text: str) -> Segment:
     try:
         branch, place = map(int, text.split("."))
     except ValueError as exc:

@@ -1,7 +1,7 @@
 """`MongoSessionManager`: a session stored in MongoDB."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -109,7 +109,7 @@ class MongoSessionManager(SessionWrites):
         return session
 
     @property
-    def tree(self) -> TreeReads:
+    def tree_reads(self) -> TreeReads:
         """The history, as it is stored."""
         return TreeReads(self.store, self.key)
 
@@ -122,22 +122,33 @@ class MongoSessionManager(SessionWrites):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.path", attributes=_MESSAGES)
     async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]:
-        found = await self.tree.path(at, first=first, limit=limit)
-        return [session_message(from_bson(self.store.models.message, each)) for each in found]
+        return self._read(await self.tree_reads.path(at, first=first, limit=limit))
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find", attributes=_MESSAGES)
     async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]:
-        found = await self.tree.find(*ids, at=at)
-        return [session_message(from_bson(self.store.models.message, each)) for each in found]
+        return self._read(await self.tree_reads.find(*ids, at=at))
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.newest", attributes=_MESSAGES)
+    async def newest(self, message_id: str) -> SessionMessage | None:
+        found = await self.tree_reads.newest(message_id)
+        return self._read([found])[0] if found is not None else None
+
+    def _read(self, stored: Iterable[Mapping[str, Any]]) -> list[SessionMessage]:
+        return [session_message(from_bson(self.store.models.message, each)) for each in stored]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.children", attributes=_MESSAGES)
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
-        found = await self.tree.children(*parents)
+        found = await self.tree_reads.children(*parents)
         return {parent: [without_parts(each) for each in children] for parent, children in found.items()}
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.tree", attributes=_MESSAGES)
+    async def tree(self, *, limit: int, after: Place | None = None) -> Sequence[SessionMessage]:
+        segment = (after.branch, after.order) if after is not None else None
+        return self._read(await self.tree_reads.tree(limit=limit, after=segment))
 
     @trace_method(kind=SpanKind.DB, name="mongodb.end_of", attributes=_MESSAGES)
     async def end_of(self, place: Place) -> Place:
-        return await self.tree.end_of(place)
+        return await self.tree_reads.end_of(place)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.busy_sessions", attributes=_SESSIONS)
     async def busy_sessions(self) -> Sequence[tuple[str, LiveTurn | None]]:

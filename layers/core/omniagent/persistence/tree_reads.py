@@ -89,6 +89,14 @@ class TreeReads:
             and (each["_id"] in ids or (at is not None and at.leads_from(place_of(each["_id"], each))))
         ]
 
+    async def newest(self, message_id: str) -> Stored | None:
+        """See `SessionManager.newest`."""
+        own = {"session_id": self._key}
+        with translated():
+            newest = [("branch", DESCENDING)]
+            named = await self._messages.find_one(own | {"client_message_id": message_id}, sort=newest)
+            return named or await self._messages.find_one(own | {STEERING_ID: message_id})
+
     async def children(self, *parents: str) -> dict[str, list[Stored]]:
         """See `SessionManager.children`."""
         query = {"session_id": self._key, "parent": {"$in": list(parents)}}
@@ -96,6 +104,28 @@ class TreeReads:
             found = self._messages.find(query, _LIGHT).sort([("parent", ASCENDING), ("branch", ASCENDING)])
             children = await found.to_list()
         return {parent: [each for each in children if each["parent"] == parent] for parent in parents}
+
+    async def tree(self, *, limit: int, after: Segment | None = None) -> list[Stored]:
+        """See `SessionManager.tree`."""
+        query: dict[str, Any] = {"session_id": self._key}
+        if after is not None:
+            branch, place = after
+            query = any_of([query | {"branch": branch, "place": {"$gt": place}}, query | {"branch": {"$gt": branch}}])
+        with translated():
+            found = self._messages.find(query).sort([("branch", ASCENDING), ("place", ASCENDING)])
+            nodes = await found.limit(max(1, limit)).to_list()
+            elsewhere = {each["parent"] for each in nodes} - {"", *(each["_id"] for each in nodes)}
+            parents = self._messages.find({"_id": {"$in": list(elsewhere)}}, {"_id": 1})
+            deleted = elsewhere - {each["_id"] for each in await parents.to_list()} if elsewhere else ()
+        for each in nodes:
+            if each["parent"] in deleted:
+                each["parent"] = await self.last_on(place_of(each["_id"], each).before(each["parent"]))
+        return nodes
+
+    async def last_on(self, at: Place) -> str:
+        """Return the node of the last message on the path to a place that is not deleted, empty if there is none."""
+        found = await self.path(at, limit=1) if at.order > 1 else []
+        return str(found[-1]["_id"]) if found else ""
 
     async def end_of(self, place: Place) -> Place:
         """See `SessionManager.end_of`."""

@@ -15,7 +15,7 @@ from omniagent.session.addresses import SessionAddress, SessionInfo, checked_lim
 from omniagent.session.ids import public_session_id, session_key
 from omniagent.session.live import Change, LiveTurn, RollingSummary, SessionHead, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER, OpenTurns, SessionManager
-from omniagent.session.tree import Place, cut
+from omniagent.session.tree import Place, Segment, cut
 from omniagent.settings import Settings
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -154,12 +154,20 @@ class InMemorySessionManager(SessionManager):
     async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]:
         return [deepcopy(each) for each in self._messages() if each.node in ids or _is_called(each, ids, at)]
 
+    async def newest(self, message_id: str) -> SessionMessage | None:
+        found = [each for each in self._messages() if message_id == each.id or message_id in each.steering_ids]
+        return deepcopy(max(found, key=lambda each: each.branch, default=None))
+
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
         found: dict[str, list[SessionMessage]] = {}
         for message in self._messages():
             if message.parent in parents:
                 found.setdefault(message.parent, []).append(replace(message, parts=()))
         return found
+
+    async def tree(self, *, limit: int, after: Place | None = None) -> Sequence[SessionMessage]:
+        found = sorted((each for each in self._messages() if after is None or _row(each) > _row(after)), key=_row)
+        return deepcopy(found[: max(1, limit)])
 
     async def end_of(self, place: Place) -> Place:
         below = [each.place for each in self._messages() if each.place.leads_from(place)]
@@ -285,6 +293,12 @@ def _checked(answer: SessionMessage) -> SessionMessage:
 
 def _order(message: SessionMessage) -> int:
     return message.place.order
+
+
+def _row(at: SessionMessage | Place) -> Segment:
+    """Where a message comes in the list of a whole tree."""
+    place = at if isinstance(at, Place) else at.place
+    return place.branch, place.order
 
 
 def _is_called(message: SessionMessage, ids: Sequence[str], at: Place | None) -> bool:

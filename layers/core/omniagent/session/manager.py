@@ -104,8 +104,19 @@ class SessionManager(ABC):
         """
 
     @abstractmethod
+    async def newest(self, message_id: str) -> SessionMessage | None:
+        """Read the message that clients call so, from the newest branch that has one, or the answer that it joined."""
+
+    @abstractmethod
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
         """Read the messages after each of these nodes, in the order of their creation, without their parts."""
+
+    @abstractmethod
+    async def tree(self, *, limit: int, after: Place | None = None) -> Sequence[SessionMessage]:
+        """Read the messages of all branches, each after its parent: the first `limit`, or those after a place.
+
+        One whose parent was deleted follows the nearest message before that.
+        """
 
     @abstractmethod
     async def end_of(self, place: Place) -> Place:

@@ -50,7 +50,8 @@ def shared_prompt(run: TurnRun) -> SharedPrompt | None:
     # `extra` may ask for reasoning, which costs more than the cache saves.
     if agent.summary != Overrides() or agent.output is not None or chosen.extra or not run.text:
         return None
-    *messages, question = compose(run, ())
+    # Instructions of this turn follow the question, if they are made already.
+    *messages, question = (message for message in compose(run, ()) if message.role != "system")
     room = limits.max_tokens - window.estimate_parts(question.parts)
     shown = window.window(state.before(run.turn.number), limits, summarized_to=state.summarized_to, room=room)
     request = replace(model_request(setup, agent.fixed_instructions, messages), overrides=Overrides(model=chosen.model))
