@@ -13,7 +13,6 @@ from starlette.responses import Response
 from omniagent import errors
 from omniagent.ai.approvals import Approver, may_reply, requests_of
 from omniagent.app.application import Application
-from omniagent.app.housekeeping import Housekeeping
 from omniagent.http.auth import Authenticate, Caller
 from omniagent.http.deadlines import time_left
 from omniagent.http.documented import PAID, WITH_BODY, body_schema, component_schemas, documented
@@ -147,18 +146,13 @@ async def rename_session(
     return SessionResource.of(await (await application.catalog()).rename(_key(caller, session_id), body.name))
 
 
-@router.delete(
-    "/sessions/{session_id}",
-    status_code=204,
-    responses=documented(
-        errors.NotFound, errors.RegistryUnavailable, errors.QueueUnavailable, errors.DeletionUnfinished
-    ),
-)
+@router.delete("/sessions/{session_id}", status_code=204, responses=documented(errors.NotFound))
 async def delete_session(
     session_id: SessionId, request: Request, caller: CurrentCaller, application: ProcessApplication
 ) -> None:
     """Delete a session and all its messages. A running turn is discarded."""
-    await Housekeeping(application).erase_session(_key(caller, session_id), time_left=time_left(request.scope))
+    runner = await application.runner(caller.client_id, session_id, category=caller.category)
+    await runner.erase_session(time_left(request.scope))
 
 
 @router.get("/sessions/{session_id}/messages", responses=documented(errors.NotFound))
@@ -379,14 +373,11 @@ async def get_usage(caller: CurrentCaller, application: ProcessApplication) -> U
     return usage.model_copy(update={"agents": agents})
 
 
-@router.delete(
-    "/users/me",
-    status_code=204,
-    responses=documented(errors.RegistryUnavailable, errors.QueueUnavailable, errors.DeletionUnfinished),
-)
+@router.delete("/users/me", status_code=204, responses=documented())
 async def delete_me(request: Request, caller: CurrentCaller, application: ProcessApplication) -> None:
     """Delete the user and all their sessions."""
-    await Housekeeping(application).erase_user(user_id_of(caller.client_id), time_left=time_left(request.scope))
+    runner = await application.runner(caller.client_id, None, category=caller.category)
+    await runner.erase_user(time_left(request.scope))
 
 
 async def _requests_for(

@@ -20,7 +20,6 @@ from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageUna
 from omniagent.persistence.cursor import MessageCursor, SessionCursor
 from omniagent.persistence.documents import HAS_REQUESTS, UNANNOUNCED, WAITING, Message, Session, Summary
 from omniagent.persistence.driver_errors import translated
-from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.live_state import head_of
 from omniagent.persistence.mongo_session import MongoSessionManager, newest_summary
 from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, session_message
@@ -63,11 +62,11 @@ class PathMessage:
         return self.document.turn_number
 
 
-class Catalog(Erasure):
+class Catalog:
     """The conversations, as the sessions API reads and changes them."""
 
     def __init__(self, store: ConversationStore) -> None:
-        super().__init__(store)
+        self._store = store
         self.models = store.models
 
     @trace_method(kind=SpanKind.DB, name="mongodb.create_session", attributes=_SESSIONS)

@@ -11,7 +11,7 @@ from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, Stora
 from omniagent.messages import Feedback
 from omniagent.persistence.documents import IS_BUSY, Summary
 from omniagent.persistence.driver_errors import translated
-from omniagent.persistence.erasure import Collections, Erasure
+from omniagent.persistence.erasure import Collections
 from omniagent.persistence.live_state import head_of, turn_of
 from omniagent.persistence.session_writes import SessionWrites
 from omniagent.persistence.store import (
@@ -24,7 +24,7 @@ from omniagent.persistence.store import (
 )
 from omniagent.persistence.stored_values import now, storable_text
 from omniagent.persistence.tree_reads import TreeReads, any_of, without_parts
-from omniagent.session.ids import new_id, session_key
+from omniagent.session.ids import new_id, public_session_id
 from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER, SessionManager
 from omniagent.session.summary_store import RollingSummary
@@ -173,27 +173,6 @@ class MongoSessionManager(SessionManager):
             raise NotFound
         return cls(store, address.user, address.session_id, settings=settings, category=address.category)
 
-    @classmethod
-    async def to_erase(
-        cls, store: ConversationStore, key: str, *, settings: Settings | None = None
-    ) -> "MongoSessionManager":
-        """Open a session by its key, only to delete it or its user. `user` is empty if the user is deleted already."""
-        user_id = key.partition(":")[0]
-        with translated():
-            user = await _checked(store).users.find_one({"_id": user_id}, {"client_id": 1})
-        return cls._to_erase(store, key, user["client_id"] if user else "", settings)
-
-    @classmethod
-    def _to_erase(
-        cls, store: ConversationStore, key: str, user: str, settings: Settings | None
-    ) -> "MongoSessionManager":
-        user_id, _, session_id = key.partition(":")
-        session = cls(store, user or user_id, session_id, settings=settings)
-        session.user = user
-        session.user_id, session.key = user_id, session_key(user_id, session.session_id)
-        session.tree = TreeReads(store, session.key)
-        return session
-
     @trace_method(kind=SpanKind.DB, name="mongodb.head", attributes=_SESSIONS)
     async def head(self, *, erased: bool = False) -> SessionHead | None:
         found = await self._found(erased=erased)
@@ -268,10 +247,10 @@ class MongoSessionManager(SessionManager):
         return await self.store.update_session(unchanged, {"name": storable_text(name)}) is not None
 
     async def erase_some(self, limit: int = 500) -> bool:
-        return await Erasure(self.store).erase_some(self.key, limit)
+        return await self.store.erase_some(self.key, limit)
 
     def sibling(self, key: str) -> "MongoSessionManager":
-        return self._to_erase(self.store, key, self.user, self.settings)
+        return MongoSessionManager(self.store, self.user, public_session_id(key), settings=self.settings)
 
     async def _found(self, *, erased: bool = False) -> dict[str, Any] | None:
         alive = {} if erased else {"erased_at": None}
