@@ -115,7 +115,7 @@ class Erasure(Collections, Protocol):
         query = ANY_TURN_NUMBER | {"erased_at": {"$lt": now() - SETTLED}}
         with translated():
             found = await self.sessions.find(query, {"user_id": 1}).limit(limit).to_list()
-            users = await self._users([session["user_id"] for session in found])
+            users = await self._users([session["user_id"] for session in found], erased=True)
         return [
             SessionAddress(users[each["user_id"]], public_session_id(each["_id"]))
             for each in found
@@ -141,11 +141,12 @@ class Erasure(Collections, Protocol):
             await self.users.delete_one({"_id": user_id} | IS_ERASED)
         return True
 
-    async def _users(self, ids: Sequence[str]) -> dict[str, str]:
-        """Return the names of users by their ids, without those who are deleted."""
+    async def _users(self, ids: Sequence[str], *, erased: bool = False) -> dict[str, str]:
+        """Return the names of users by their ids; `erased`: also of those who are being deleted."""
         if not ids:
             return {}
-        found = await self.users.find({"_id": {"$in": list(ids)}}, {"client_id": 1}).to_list()
+        query = {"_id": {"$in": list(ids)}} | ({} if erased else {"erased_at": None})
+        found = await self.users.find(query, {"client_id": 1}).to_list()
         return {user["_id"]: user["client_id"] for user in found}
 
 
