@@ -38,7 +38,6 @@ DECIDED = frozenset(
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_BASE_URL",
         "AUTH_MODE",
-        "DELETION_QUEUE_URL",
         "JWT_AUDIENCE",
         "JWT_CLIENT_IDS",
         "JWT_ISSUER",

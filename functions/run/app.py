@@ -1,4 +1,7 @@
-"""The run function: continues turns whose process died or handed them over, and runs background turns."""
+"""The run function: continues turns whose process died or handed them over, and runs background turns.
+
+Its sweep, once a minute, finds such turns and deletes what is marked as deleted.
+"""
 
 from omniagent.app.on_lambda import get_application
 from omniagent.app.run_jobs import RunJobs

@@ -1,4 +1,4 @@
-"""The summary function: summaries, deletions too large for one request, retention, the check for models that end."""
+"""The summary function: summaries, the check for models that end, index builds."""
 
 from omniagent.app.on_lambda import get_application
 from omniagent.app.summary_jobs import SummaryJobs

@@ -85,7 +85,7 @@ async def test_an_opening_that_failed_is_tried_again(application: Application) -
     with pytest.raises(ConfigurationError, match="MONGODB_URI"):
         await application.store()
     application.platform = AwsPlatform(good)
-    assert await (await application.catalog()).session_keys("nobody") == []
+    assert await (await application.store()).session_keys("nobody") == []
 
 
 async def test_a_login_that_was_changed_before_the_first_use_is_read_again(
@@ -95,7 +95,7 @@ async def test_a_login_that_was_changed_before_the_first_use_is_read_again(
     application.platform = patient(replace(application.settings, mongodb_secret_arn=arn))
     await application.platform.secret("mongodb")
     local_aws.put_secret("mongo-early", f'{{"MONGODB_URI": "{set_password("second")}"}}')
-    assert await (await application.catalog()).session_keys("nobody") == []
+    assert await (await application.store()).session_keys("nobody") == []
 
 
 async def test_after_a_rotation_the_next_request_connects_with_the_new_login(
@@ -103,15 +103,15 @@ async def test_after_a_rotation_the_next_request_connects_with_the_new_login(
 ) -> None:
     arn = local_aws.put_secret("mongo-late", set_password("first"))
     application.platform = patient(replace(application.settings, mongodb_secret_arn=arn, mongodb_timeout_seconds=5))
-    catalog = await application.catalog()
+    store = await application.store()
     local_aws.put_secret("mongo-late", set_password("second"))
     # More at once than there are connections: new ones have to log in.
-    results = await asyncio.gather(*(catalog.session_keys("nobody") for _ in range(8)), return_exceptions=True)
+    results = await asyncio.gather(*(store.session_keys("nobody") for _ in range(8)), return_exceptions=True)
     refused = [result for result in results if isinstance(result, StorageRejected) and is_refused_login(result)]
     assert refused
     await application.recover(refused[0])
-    catalog = await application.catalog()
-    assert await asyncio.gather(*(catalog.session_keys("nobody") for _ in range(8))) == [[]] * 8
+    store = await application.store()
+    assert await asyncio.gather(*(store.session_keys("nobody") for _ in range(8))) == [[]] * 8
 
 
 async def test_a_wrong_login_without_a_new_one_stays_an_error(

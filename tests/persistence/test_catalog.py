@@ -19,7 +19,7 @@ from omniagent.session.live import RollingSummary, SessionMessage
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.tree import Place, Spot
 from omniagent.testing import ScriptedModel
-from omniagent.turns.state import Begin, End
+from omniagent.turns.state import Begin, End, Erase
 from tests.persistence.turns import (
     answer_id,
     answered_again,
@@ -186,7 +186,7 @@ async def test_a_session_that_is_being_deleted_is_not_found_and_its_id_is_refuse
 ) -> None:
     await converse(session, [1, 2])
     await session.add_summary(summary(1, 1), await tip(session))
-    await catalog.mark_erased(session.key)
+    await apply(session, Erase())
     for call in (
         catalog.get(session.key),
         catalog.rename(session.key, "x"),

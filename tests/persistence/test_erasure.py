@@ -1,181 +1,174 @@
-"""Deletion, on the real MongoDB: marked first, then in pieces that can be repeated."""
+"""Deletion, on the real MongoDB: marked first, then in pieces, by the request or by the sweep."""
 
 import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from omniagent.errors import NotFound, SessionErased
-from omniagent.persistence.catalog import Catalog
+from omniagent import Agent, TurnHooks
+from omniagent.ai.operator import TurnOperator
+from omniagent.app.sweep import erase_marked
+from omniagent.errors import SessionErased
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
+from omniagent.session.addresses import SessionAddress
 from omniagent.session.ids import new_id
 from omniagent.session.tree import Place
-from omniagent.turns.state import End, transition
-from tests.persistence.turns import NOW, begin, converse, erase, erase_user, open_session, reply, summary
+from omniagent.testing import MemoryRegistry, ScriptedModel
+from omniagent.turns.registry import Chunk
+from omniagent.turns.state import Erase
+from tests.persistence.turns import apply, begin, converse, open_session, summary
 
 Json = dict[str, Any]
+AN_HOUR_AGO = datetime.now(UTC) - timedelta(hours=1)
+
+
+@dataclass
+class House:
+    """A process that deletes, with a team's own `on_erase`."""
+
+    store: ConversationStore
+    database: Database[Json]
+
+    def __post_init__(self) -> None:
+        self.registry = MemoryRegistry()
+        self.calls: list[tuple[str, str | None]] = []
+        self.is_down = False
+
+    def operator(self, session: MongoSessionManager) -> TurnOperator:
+        hooks = TurnHooks(on_erase=self._on_erase)
+        return TurnOperator(Agent("a", ""), session, provider=ScriptedModel(), registry=self.registry, hooks=hooks)
+
+    async def sweep(self, seconds: float = 60.0, retention_days: int = 0) -> int:
+        return await erase_marked(self.store, self._runner, lambda: seconds, retention_days=retention_days)
+
+    def let_time_pass(self) -> None:
+        """Let all marks grow old."""
+        for collection in (self.database.users, self.database.sessions):
+            collection.update_many({"erased_at": {"$type": "date"}}, {"$set": {"erased_at": AN_HOUR_AGO}})
+
+    def left(self, prefix: str) -> int:
+        """How many documents are left of a user, or of a session."""
+        key = {"$gte": prefix, "$lt": prefix + "\x7f"}
+        by_id = sum(self.database[name].count_documents({"_id": key}) for name in ("users", "sessions"))
+        return by_id + sum(
+            self.database[name].count_documents({"session_id": key}) for name in ("messages", "summaries")
+        )
+
+    async def _runner(self, address: SessionAddress) -> TurnOperator:
+        return self.operator(open_session(self.store, address.session_id, address.user))
+
+    async def _on_erase(self, user: str, session_id: str | None) -> None:
+        if self.is_down:
+            raise OSError("the team's store is down")
+        self.calls.append((user, session_id))
 
 
 @pytest.fixture
-def catalog(store: ConversationStore) -> Catalog:
-    return Catalog(store)
+def house(store: ConversationStore, database: Database[Json]) -> House:
+    house = House(store, database)
+    database.sessions.delete_many({"erased_at": {"$type": "date"}})  # of other tests
+    database.users.delete_many({"erased_at": {"$type": "date"}})
+    return house
 
 
-def left(database: Database[Json], prefix: str) -> int:
-    """How many documents are left of a user, or of a session."""
-    key = {"$gte": prefix, "$lt": prefix + "\x7f"}
-    return (
-        database.users.count_documents({"_id": key})
-        + database.sessions.count_documents({"_id": key})
-        + database.messages.count_documents({"session_id": key})
-        + database.summaries.count_documents({"session_id": key})
-    )
-
-
-def fill(database: Database[Json], session: MongoSessionManager, messages: int) -> None:
-    database.messages.insert_many(
-        {
-            "_id": new_id(),
-            "session_id": session.key,
-            "turn_number": number // 2 + 2,
-            "branch": 0,
-            "place": number + 4,
-            "role": ("user", "assistant")[number % 2],
-            "client_message_id": f"m{number}",
-            "parts": [],
-        }
-        for number in range(messages)
-    )
-
-
-async def test_a_deleted_session_leaves_nothing_and_everything_else(
-    catalog: Catalog, store: ConversationStore, database: Database[Json]
-) -> None:
+async def test_a_deleted_session_leaves_nothing_and_everything_else(house: House) -> None:
     user = f"user:{new_id()}"
-    gone, kept = (open_session(store, name, user) for name in ("a", "ab"))
+    gone, kept = (open_session(house.store, name, user) for name in ("a", "ab"))
     for session in (gone, kept):
         await converse(session, [1, 2, 3])
         assert await session.add_summary(summary(1, 1), Place(order=9))
         assert await session.add_summary(summary(1, 2), Place(order=9), draft=True)
-    await erase(catalog, gone.key)
-    assert left(database, gone.key + "\x00") == 0
-    assert database.messages.count_documents({"session_id": gone.key}) == 0
-    assert database.summaries.count_documents({"session_id": gone.key}) == 0
-    assert database.messages.count_documents({"session_id": kept.key}) == 6
-    with pytest.raises(NotFound):
-        await catalog.get(gone.key)
+    assert await house.operator(gone).erase_session()
+    assert house.left(gone.key) - house.left(kept.key) == 0
+    assert house.left(kept.key) == 1 + 6 + 2
 
 
-async def test_a_long_session_is_deleted_in_pieces_and_after_a_kill(
-    catalog: Catalog, store: ConversationStore, database: Database[Json]
-) -> None:
-    session = open_session(store)
-    await converse(session, [1])
-    fill(database, session, 3000)
-    await catalog.mark_erased(session.key)
-    assert not await catalog.erase_some(session.key, 400)
-    assert database.messages.count_documents({"session_id": session.key}) == 2602
-    # Whoever did it was killed here. Somebody else repeats all of it.
-    catalog = Catalog(store)
-    assert await catalog.mark_erased(session.key)
-    pieces = 1
-    while not await catalog.erase_some(session.key, 400):
-        pieces += 1
-    assert pieces == 7
-    assert left(database, session.key) == 0
-    assert await catalog.erase_some(session.key, 400)
-    assert not await catalog.mark_erased(session.key)
-
-
-async def test_a_repeated_deletion_leaves_a_new_session_of_the_same_id_alone(
-    catalog: Catalog, store: ConversationStore, database: Database[Json]
-) -> None:
-    session = open_session(store)
-    await converse(session, [1])
-    await erase(catalog, session.key)
-    await converse(session, [1])
-    assert await catalog.erase_some(session.key)
-    assert database.messages.count_documents({"session_id": session.key}) == 2
-
-
-async def test_a_deleted_session_takes_the_answer_of_its_running_turn_with_it(
-    catalog: Catalog, store: ConversationStore, database: Database[Json]
-) -> None:
-    session = open_session(store)
-    head = await begin(session, 1)
-    await erase(catalog, session.key)
-    assert not await session.write(transition(head, End("run", reply(1, session=session)), NOW))
-    assert left(database, session.key) == 0
-
-
-async def test_a_session_deleted_while_it_is_written_stays_deleted(
-    catalog: Catalog, store: ConversationStore, database: Database[Json]
-) -> None:
+async def test_a_session_deleted_while_it_is_written_stays_deleted(house: House) -> None:
     for number in range(6):
-        session = open_session(store, f"s{number}")
+        session = open_session(house.store, f"s{number}")
         await converse(session, [1, 2])
         await asyncio.gather(
             session.add_summary(summary(1, 1), Place(order=9)),
-            erase(catalog, session.key),
+            house.operator(session).erase_session(lambda: 0.0),  # it does not wait for a turn that begins
             begin(session, 3),
             return_exceptions=True,
         )
-        assert left(database, session.key) == 0
+        assert house.left(session.key) == 0
 
 
-async def test_a_user_of_many_sessions_is_deleted_in_pieces(
-    catalog: Catalog, store: ConversationStore, database: Database[Json]
-) -> None:
-    user, other = f"user:{new_id()}", open_session(store)
-    sessions = [open_session(store, f"s{number}", user) for number in range(8)]
-    await converse(sessions[0], [1, 2])
-    for session in sessions[1:]:
-        await converse(session, [1])
-    await sessions[0].add_summary(summary(1, 1), Place(order=9))
+async def test_a_sweep_finishes_a_deletion_killed_after_its_mark(house: House) -> None:
+    session = open_session(house.store)
+    await converse(session, range(1, 4))
+    await house.registry.append(session.key, "turn", Chunk(0, "run", session.now(), b"what was streamed"))
+    await apply(session, Erase())
+    await house.sweep()
+    assert house.left(session.key), "its request may still be at work"
+    house.let_time_pass()
+    assert await house.sweep(seconds=0) == 0
+    assert house.left(session.key), "there was no time"
+    assert await house.sweep() == 0
+    assert house.left(session.key) == 0
+    assert await house.registry.read(session.key, "turn") == []
+
+
+async def test_a_hook_that_fails_is_repeated_by_every_sweep(house: House) -> None:
+    session = open_session(house.store)
+    other = open_session(house.store, "other", session.user)
+    await converse(session, [1])
     await converse(other, [1])
-    keys = await catalog.session_keys(sessions[0].user_id, limit=6)
-    keys += await catalog.session_keys(sessions[0].user_id, after=keys[-1], limit=6)
-    assert keys == sorted(session.key for session in sessions)
-
-    user_id, unmarked = sessions[0].user_id, {"user_id": sessions[0].user_id, "erased_at": None}
-    marks = [await catalog.mark_user_erased(user_id, 3) for _ in range(3)]
-    assert marks == [False, False, True]
-    assert database.sessions.count_documents(unmarked) == 0, "all are gone for everybody before the first is deleted"
-    assert not await catalog.forget_user(user_id), "the user goes last"
-    assert await catalog.user_is_erased(user_id)
-    await erase_user(catalog, user_id)
-    assert left(database, sessions[0].user_id) == 0
-    assert left(database, other.user_id) == 4
-    await erase_user(catalog, sessions[0].user_id)
+    house.is_down = True
+    assert not await house.operator(session).erase_session()
+    assert not await house.operator(other).erase_user()
+    assert [await each.head() for each in (session, other)] == [None, None]
+    house.let_time_pass()
+    assert await house.sweep() == 3, "the user and two sessions"
+    house.is_down = False
+    assert await house.sweep() == 0
+    assert set(house.calls) == {(session.user, "chat"), (session.user, "other"), (session.user, None)}
+    assert house.left(session.user_id) == 0
 
 
-async def test_nothing_of_a_user_begins_while_they_are_deleted(
-    catalog: Catalog, store: ConversationStore, database: Database[Json]
-) -> None:
-    user = f"user:{new_id()}"
-    known, late = open_session(store, "known", user), open_session(store, "late", user)
-    await converse(known, [1])
-    await catalog.mark_user_erased(known.user_id)
-    for call in (begin(late, 1), catalog.create(late), begin(known, 2)):
-        with pytest.raises(SessionErased):
-            await call
-    await erase_user(catalog, known.user_id)
-    assert left(database, known.user_id) == 0
-    again = open_session(store, "again", user)
-    await converse(again, [1])
-    assert len((await catalog.list_page(again.user_id, limit=5)).items) == 1
+async def test_a_session_inserted_behind_the_mark_of_its_user_is_found(house: House) -> None:
+    session, late = open_session(house.store), open_session(house.store)
+    await converse(session, [1])
+    await converse(late, [1])
+    assert not await house.operator(session).erase_user()
+    assert house.left(session.user_id) == 1, "the mark alone"
+    with pytest.raises(SessionErased):
+        await begin(open_session(house.store, "new", session.user), 1)
+    # The insert of a process that read the user before the mark.
+    moved = house.database.sessions.find_one_and_delete({"_id": late.key})
+    assert moved is not None
+    moved |= {"_id": f"{session.user_id}:late", "user_id": session.user_id}
+    house.database.sessions.insert_one(moved)
+    house.let_time_pass()
+    assert await house.sweep() == 0
+    assert house.left(session.user_id) == 0
+    await converse(open_session(house.store, "again", session.user), [1])
 
 
-async def test_a_user_deleted_while_turns_begin_leaves_nothing(
-    catalog: Catalog, store: ConversationStore, database: Database[Json]
-) -> None:
-    for _ in range(4):
-        user = f"user:{new_id()}"
-        sessions = [open_session(store, f"s{number}", user) for number in range(6)]
-        user_id = sessions[0].user_id
-        await converse(sessions.pop(), [1])
-        beginning = (begin(session, 1) for session in sessions)
-        await asyncio.gather(erase_user(catalog, user_id), *beginning, return_exceptions=True)
-        assert left(database, user_id) == 0
+async def test_a_sweep_that_comes_late_keeps_what_is_new(house: House) -> None:
+    session = open_session(house.store)
+    await converse(session, [1])
+    assert await house.operator(session).erase_marked()
+    assert await house.operator(session).erase_marked_user()
+    assert (house.left(session.user_id), house.calls) == (4, [])
+
+
+async def test_idle_sessions_are_deleted_by_retention(house: House) -> None:
+    old, recent = open_session(house.store), open_session(house.store)
+    for session, days in ((old, 31), (recent, 29)):
+        await converse(session, [1])
+        last = datetime.now(UTC) - timedelta(days=days)
+        house.database.sessions.update_one({"_id": session.key}, {"$set": {"updated_at": last}})
+    await house.sweep()
+    assert await old.head() is not None, "retention is off"
+    await house.sweep(retention_days=30)
+    assert await old.head() is None
+    house.let_time_pass()
+    await house.sweep()
+    assert (house.left(old.key), house.left(recent.key)) == (0, 3)

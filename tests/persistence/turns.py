@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from omniagent.messages import Part, Status, TextPart
-from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
@@ -116,21 +115,3 @@ async def path_ids(session: SessionManager) -> list[str]:
 
 def summary(first: int, last: int, branch: int = 0) -> RollingSummary:
     return RollingSummary(f"{first}-{last}", 3, first, last, branch)
-
-
-async def erase(erasure: Erasure, key: str) -> None:
-    """Delete a session with everything in it."""
-    assert await erasure.mark_erased(key)
-    while not await erasure.erase_some(key):
-        pass
-
-
-async def erase_user(erasure: Erasure, user_id: str) -> None:
-    """Delete a user with all their sessions."""
-    while not await erasure.mark_user_erased(user_id):
-        pass
-    while not await erasure.forget_user(user_id):
-        for key in await erasure.session_keys(user_id):
-            await erasure.mark_erased(key)
-            while not await erasure.erase_some(key):
-                pass

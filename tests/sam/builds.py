@@ -21,7 +21,7 @@ OPENAI_SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:openai-AbC
 REQUIRED = {"MongoSecretArn": MONGO_SECRET, "OpenAISecretArn": OPENAI_SECRET}
 QUEUES = {
     name: {"Ref": f"https://sqs/{name}", "QueueName": name}
-    for name in ("SummaryQueue", "DeletionQueue", "SummaryDeadLetters", "RunQueue", "ScheduleQueue", "RunDeadLetters")
+    for name in ("SummaryQueue", "SummaryDeadLetters", "RunQueue", "ScheduleQueue", "RunDeadLetters")
 }
 DOMAIN = {
     "Ref": "ApiDomain",

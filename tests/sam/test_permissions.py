@@ -14,7 +14,6 @@ JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience
 KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
 TABLE = "arn:aws:dynamodb:us-east-1:123456789012:table/TurnsTable"
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:SummaryQueue"
-DELETIONS = "arn:aws:sqs:us-east-1:123456789012:DeletionQueue"
 RUNS = "arn:aws:sqs:us-east-1:123456789012:RunQueue"
 SCHEDULES = "arn:aws:sqs:us-east-1:123456789012:ScheduleQueue"
 TAKES = "sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes"
@@ -42,10 +41,10 @@ ALLOWED = {
     | grants("sqs:SendMessage", QUEUE, RUNS),
     "SessionsRole": common("sessions")
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
-    | grants("sqs:SendMessage", QUEUE, DELETIONS, RUNS),
+    | grants("sqs:SendMessage", QUEUE, RUNS),
     "SummaryRole": common("summary")
-    | grants(f"{TAKES} sqs:SendMessage", QUEUE, DELETIONS)
-    | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE),
+    | grants(f"{TAKES} sqs:SendMessage", QUEUE)
+    | grants("dynamodb:GetItem dynamodb:UpdateItem", TABLE),
     "RunRole": common("run")
     | grants(f"{TAKES} sqs:SendMessage", RUNS)
     | grants(TAKES, SCHEDULES)
@@ -142,19 +141,6 @@ def test_a_customer_key_may_be_used_for_the_table_and_the_queues_only(deploy: De
         assert use["Condition"] == {"StringEquals": {"kms:ViaService": services}}
 
 
-def test_retention_is_off_until_days_are_given_and_then_only_its_schedule_may_call(deploy: Deploy) -> None:
-    off, on = deploy(), deploy(SessionRetentionDays="90")
-    assert off.resources("AWS::Events::Rule").keys() == {"RunFunctionSweep", "ModelCheckSchedule"}
-    [target] = on.resources("AWS::Events::Rule")["RetentionSchedule"]["Targets"]
-    assert (target["Arn"], target["Input"]) == ("SummaryFunctionAliaslive", '{"retention": true}')
-    permissions = on.resources("AWS::Lambda::Permission")
-    assert permissions.keys() == {"RetentionMayInvoke", "RunFunctionSweepPermission", "ModelCheckMayInvoke"}
-    assert permissions["RetentionMayInvoke"]["Principal"] == "events.amazonaws.com"
-    assert permissions["RetentionMayInvoke"]["SourceArn"].endswith("RetentionSchedule")
-    variables = on.resources("AWS::Lambda::Function")["SummaryFunction"]["Environment"]["Variables"]
-    assert variables["SESSION_RETENTION_DAYS"] == "90"
-
-
 def test_the_run_function_reads_the_webhooks_secret_where_there_is_one(deploy: Deploy) -> None:
     secret = "arn:aws:secretsmanager:us-east-1:123456789012:secret:webhook"
     document = deploy(WebhookUrl="https://example.com/hook", WebhookSecretArn=secret)
@@ -192,24 +178,25 @@ def test_a_configured_schedule_only_sends_to_the_queue_of_schedules(deploy: Depl
 
 
 def test_no_function_that_runs_tools_can_forge_a_schedule_or_a_deletion(iam_mode: Document) -> None:
+    """A deletion is invoked, by the schedule or by an operator. `ALLOWED` lets no function invoke another."""
     roles = iam_mode.resources("AWS::IAM::Role")
     for name in RUNS_TOOLS:
         [policy] = roles[name]["Policies"]
-        assert not statements(policy["PolicyDocument"]) & grants("sqs:SendMessage", DELETIONS, SCHEDULES)
+        assert not statements(policy["PolicyDocument"]) & grants("sqs:SendMessage", SCHEDULES)
     sources = iam_mode.resources("AWS::Lambda::EventSourceMapping").values()
     assert {(source["FunctionName"].removesuffix("Aliaslive"), source["EventSourceArn"]) for source in sources} == {
         ("SummaryFunction", QUEUE),
-        ("SummaryFunction", DELETIONS),
         ("RunFunction", RUNS),
         ("RunFunction", SCHEDULES),
     }
     functions = iam_mode.resources("AWS::Lambda::Function")
-    # By their queues' names, both functions know which messages they may believe.
+    # By its queue's name, the function knows which messages it may believe.
     assert functions["RunFunction"]["Environment"]["Variables"]["RUN_QUEUE_URL"].endswith("/RunQueue")
-    assert functions["SummaryFunction"]["Environment"]["Variables"]["DELETION_QUEUE_URL"].endswith("/DeletionQueue")
 
 
-def test_the_run_function_sweeps_once_a_minute(iam_mode: Document) -> None:
+def test_the_run_function_sweeps_once_a_minute(iam_mode: Document, deploy: Deploy) -> None:
+    variables = deploy(SessionRetentionDays="90").resources("AWS::Lambda::Function")["RunFunction"]["Environment"]
+    assert variables["Variables"]["SESSION_RETENTION_DAYS"] == "90"
     rule = iam_mode.resources("AWS::Events::Rule")["RunFunctionSweep"]
     [target] = rule["Targets"]
     assert (rule["ScheduleExpression"], target["Arn"], target["Input"]) == (

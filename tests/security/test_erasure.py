@@ -5,6 +5,7 @@ import json
 import re
 import zlib
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ async def product(mongod: str, model: OfflineModel, tmp_path: Path) -> AsyncIter
     options: dict[str, Any] = {
         "environment": {"BUDGET_TOKENS_PER_DAY": "1000000"},
         "change": lambda function: function.having(code=code),
+        "functions": ("chat", "sessions", "summary", "run"),
     }
     # A local AWS of these tests alone: another emulator would take jobs from its queue.
     with Aws() as aws:
@@ -118,8 +120,11 @@ async def test_nothing_of_a_deleted_user_is_found_in_any_store(product: Product)
         await answer.rest()
         await waiting
     await product.emulator.settled()
-    assert search.places(SAID) == set()
     user_id = ada.key.partition(":")[0]
+    for collection in (product.database.users, product.database.sessions):  # two minutes pass
+        collection.update_many({"erased_at": {"$ne": None}}, {"$set": {"erased_at": datetime(2026, 1, 1, tzinfo=UTC)}})
+    await product.emulator.invoke("run", b'{"kind": "sweep"}')
+    assert search.places(SAID) == set()
     assert search.places(user_id) <= {"queues", "logs", "budget"}, "where the hash of the name stays a while"
     [page] = _items(product, f"budget#{user_id}")
     assert all(re.fullmatch(r"[\w#@~-]+", value) for value in _values(page)), "it holds numbers alone"

@@ -472,31 +472,3 @@ async def test_nothing_of_a_user_begins_while_they_are_deleted(open_session: Ope
         await begin(open_session("late"), 1)
     assert await open_session("late").head(erased=True) is None
     assert [each for each in await store.due(LATER, 100_000) if each.user == sessions[0].user] == []
-
-
-async def test_a_user_is_forgotten_after_the_last_session_and_may_return(open_session: Open) -> None:
-    session, store = open_session("a"), open_session("a").store
-    for name in "ab":
-        await converse(open_session(name), [1])
-    assert await store.mark_user_erased(session.user_id)
-    assert not await store.forget_user(session.user_id), "two sessions are left"
-    keys = await store.session_keys(session.user_id)
-    assert set(keys) == {session.key, open_session("b").key}
-    assert [await session.sibling(key).erase_some() for key in keys] == [True, True]
-    for _ in range(2):
-        assert await store.forget_user(session.user_id)
-    assert not await store.user_is_erased(session.user_id)
-    await converse(session, [1])
-    assert not await store.forget_user(session.user_id), "a user who is not marked is left alone"
-    assert await path_ids(session) == ["question-1", answer_id(1, session)]
-
-
-async def test_session_keys_can_be_limited_to_those_created_before(open_session: Open) -> None:
-    store, user_id = open_session().store, open_session().user_id
-    await converse(open_session("old"), [1])
-    between = datetime.now(UTC) + timedelta(milliseconds=5)
-    await asyncio.sleep(0.01)  # MongoDB keeps milliseconds
-    await converse(open_session("new"), [1])
-    assert await store.session_keys(user_id, before=between) == [open_session("old").key]
-    assert len(await store.session_keys(user_id)) == 2
-    assert len(await store.session_keys(user_id, limit=1)) == 1

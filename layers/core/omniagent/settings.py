@@ -117,7 +117,6 @@ class Settings:
 
     turns_table: str = setting("", "DynamoDB table of running turns. Empty: in memory, for a single process.")
     summary_queue_url: str = setting("", "URL of the SQS queue for summary regeneration.")
-    deletion_queue_url: str = setting("", "URL of the SQS queue for deletions too large for one request.")
     run_queue_url: str = setting(
         "",
         "URL of the run function's SQS queue. Empty: no background turns, and no turn is handed over or swept.",

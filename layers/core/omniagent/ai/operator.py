@@ -1,7 +1,6 @@
 """`TurnOperator`: a runner with the verbs that only a function, a server or an operator needs."""
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from omniagent.ai.result import AnswerStream
 from omniagent.ai.runner import Runner, TimeLeft, forever, traced
@@ -14,7 +13,7 @@ from omniagent.turns.state import is_over
 
 
 class TurnOperator(Runner):
-    """Runs the turns of a session on behalf of others: accepted and dead ones, and deletions in pieces."""
+    """Runs the turns of a session on behalf of others: accepted and dead ones, and deletions."""
 
     @traced("accept")
     async def accept(self, query: str | Query, *, busy: Busy | None = None) -> str:
@@ -78,22 +77,33 @@ class TurnOperator(Runner):
         return self._budget
 
     @traced("erase")
-    async def erase_session(self, time_left: TimeLeft = forever, *, resume: bool = False) -> bool:
+    async def erase_session(self, time_left: TimeLeft = forever) -> bool:
         """Delete the session with everything in it. A running turn is discarded. Raises `NotFound`.
 
-        Returns False if it ran out of time: the session is already invisible, and another call continues. `resume` only
-        continues an earlier deletion: a session created under the same id since then is not touched.
+        Returns False if the time was too short or a part failed. The session is invisible all the same, and the sweep
+        deletes the rest.
         """
-        return await self._deletion(time_left).of_session(self._session, resume=resume)
+        from omniagent.turns.watch.deletion import attempted, mark_session  # no turn needs it
+
+        await mark_session(self._session)
+        return await attempted(self.erase_marked(time_left))
 
     @traced("erase")
-    async def erase_user(self, time_left: TimeLeft = forever, *, resume: bool = False) -> bool:
-        """Delete the session's user with all their sessions, in the same way. Idempotent."""
-        return await self._deletion(time_left).of_user(self._session, resume=resume)
+    async def erase_user(self, time_left: TimeLeft = forever) -> bool:
+        """Delete the session's user with all their sessions, in the same way. Idempotent.
 
-    async def erase_leftovers(self, before: datetime, time_left: TimeLeft = forever) -> bool:
-        """Delete sessions of the user that were created before a time, when the user was deleted.
-
-        A transaction in progress at that time may have created one afterwards. Later sessions are kept.
+        In MongoDB the user stays marked for two minutes, in which nothing new of theirs can begin. Then the sweep looks
+        once more for sessions that were being created, and deletes the user.
         """
-        return await self._deletion(time_left).of_sessions(self._session, before=before)
+        from omniagent.turns.watch.deletion import attempted
+
+        await self._session.store.mark_user_erased(self._session.user_id)
+        return await attempted(self._deletion(time_left).of_user(self._session))
+
+    async def erase_marked(self, time_left: TimeLeft = forever) -> bool:
+        """Delete the rest of the session if it is marked as deleted. A new one with the same id is kept."""
+        return await self._deletion(time_left).of_marked_session(self._session)
+
+    async def erase_marked_user(self, time_left: TimeLeft = forever) -> bool:
+        """Delete the rest of the session's user, in the same way."""
+        return await self._deletion(time_left).of_marked_user(self._session)

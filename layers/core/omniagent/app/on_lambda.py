@@ -7,7 +7,7 @@ from typing import Final
 
 from omniagent.app.application import Application
 from omniagent.app.platform import Platform, SecretName
-from omniagent.app.queues import DeletionQueue, RunQueue, SummaryQueue
+from omniagent.app.queues import RunQueue, SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.sqs import SqsQueue
 from omniagent.aws.turn_table import DynamoRegistry
@@ -39,7 +39,6 @@ class AwsPlatform(Platform):
         super().__init__(settings)
         self.run_queue = RunQueue(_queue(settings.run_queue_url))
         self.summary_queue = SummaryQueue(_queue(settings.summary_queue_url))
-        self.deletion_queue = DeletionQueue(_queue(settings.deletion_queue_url))
         self._secrets = secrets or SecretStore()
         table, days = settings.turns_table, settings.journal_days
         self._registry: TurnRegistry = DynamoRegistry(table, kept_days=days) if table else MemoryRegistry()

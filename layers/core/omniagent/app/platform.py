@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
-from omniagent.app.queues import DeletionQueue, RunQueue, SummaryQueue
+from omniagent.app.queues import RunQueue, SummaryQueue
 from omniagent.budget.spending import SpendingCounter
 from omniagent.errors import (
     BudgetExceeded,
@@ -38,7 +38,6 @@ class Platform:
         self.settings = settings
         self.run_queue = RunQueue()
         self.summary_queue = SummaryQueue()
-        self.deletion_queue = DeletionQueue()
 
     def registry(self, store: "ConversationStore | None") -> TurnRegistry:
         """Return the registry of running turns, for as long as this store is open."""
@@ -117,7 +116,7 @@ class Platform:
 
     async def aclose(self) -> None:
         """Close the connections. They are opened again when they are used."""
-        for queue in (self.run_queue, self.summary_queue, self.deletion_queue):
+        for queue in (self.run_queue, self.summary_queue):
             await queue.aclose()
 
 

@@ -1,7 +1,6 @@
 """The messages that one part of a deployment sends to another, and when failed ones are sent again."""
 
 from contextlib import AbstractContextManager
-from datetime import datetime
 from typing import Any, ClassVar, Final, Protocol
 
 from omniagent.errors import NoQueue, NoRunQueue
@@ -74,25 +73,6 @@ class SummaryQueue(JobQueue):
     async def send(self, key: str, *, rebuild: bool = False) -> None:
         """Queue the summary of the session with this key."""
         await self._send({"session_id": key, "rebuild": rebuild})
-
-
-class DeletionQueue(JobQueue):
-    """Sends deletions too large for one request to the summary function.
-
-    A queue of its own: the functions that run tools may not send to it.
-    """
-
-    async def send_session(self, key: str) -> None:
-        """Queue the rest of a session's deletion."""
-        await self._send({"session_id": key, "erase": True})
-
-    async def send_user(self, user_id: str, before: datetime, *, delay_seconds: float = 0) -> None:
-        """Queue the rest of a user's deletion, which began at `before`. The id is the hash of the user's name."""
-        await self._send({"user_id": user_id, "erase": True, "before": before.isoformat()}, delay_seconds)
-
-    async def send_retention(self) -> None:
-        """Queue the rest of a retention run."""
-        await self._send({"retention": True})
 
 
 def retry_pause(tries: int) -> float:

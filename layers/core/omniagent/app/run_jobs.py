@@ -1,12 +1,13 @@
 """The jobs of the run function: sessions that need somebody, the sweep that finds them, schedules, webhooks.
 
-An operator invokes it to list the turns of all users, and to stop one.
+An operator invokes it to list the turns of all users, to stop one, and to delete a session or a user.
 """
 
 import logging
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
@@ -14,11 +15,11 @@ from pydantic_core import to_jsonable_python
 
 from omniagent.app.application import Application
 from omniagent.app.queues import MAX_TRIES, bind_key, retry_pause
-from omniagent.app.sweep import sessions_with_work
+from omniagent.app.sweep import erase_marked, sessions_with_work
 from omniagent.app.webhook import TurnEvent
 from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, TooManyTurns, TurnInProgress
 from omniagent.persistence.live_turns import list_live_turns
-from omniagent.session.ids import ID_PATTERN, session_key, user_id_of
+from omniagent.session.ids import ID_PATTERN, new_id, session_key, user_id_of
 from omniagent.session.query import Query
 from omniagent.settings import Busy
 from omniagent.tracing import trace_job
@@ -36,6 +37,8 @@ UNANNOUNCED_AFTER: Final = timedelta(minutes=1)
 """How long an answer may wait for its own process to queue its event."""
 UNANNOUNCED_PIECE: Final = 100
 LISTED_SESSIONS: Final = 1000
+ERASE_SECONDS: Final = 45.0
+"""How long a sweep deletes. The next one, a minute later, goes on."""
 
 
 class RunJob(BaseModel):
@@ -104,7 +107,7 @@ class SessionJob(RunJob):
 
 
 class SweepJob(RunJob):
-    """Finds sessions that need somebody, and queues a job for each. Sent by the schedule."""
+    """Finds sessions that need somebody, and queues a job for each. Deletes what is marked. Sent by the schedule."""
 
     kind: Literal["sweep"]
 
@@ -120,7 +123,14 @@ class SweepJob(RunJob):
             for key, answer in await catalog.unannounced(before, UNANNOUNCED_PIECE):
                 await application.announcements.announce(key, answer)
                 announced += 1
+        await self._erase(application, min(deadline, time.monotonic() + ERASE_SECONDS))
         return {"status": "swept", "sessions": len(found), "events": announced}
+
+    async def _erase(self, application: Application, end: float) -> None:
+        """Raises if a deletion failed, which raises the function's alarm. The next sweep tries again."""
+        days, store = application.settings.session_retention_days, await application.store()
+        if failed := await erase_marked(store, application.runner_at, partial(_left, end), retention_days=days):
+            raise OmniAgentError(f"{failed} deletions failed")
 
 
 class ScheduledJob(RunJob):
@@ -217,9 +227,35 @@ class StopJob(RunJob):
         return {"status": "stopped" if is_stopped else "nothing", "id": self.id}
 
 
+class EraseJob(RunJob):
+    """Deletes a session, by its key, or a user, by their id, with everything of theirs. Sent by an operator."""
+
+    kind: Literal["erase"]
+    id: str = Field(pattern=r"^[0-9a-f]{24}(:[^/:]{1,128})?$")
+
+    @property
+    def key(self) -> str:
+        return self.id
+
+    async def run(self, application: Application, deadline: float) -> dict[str, Any]:
+        user_id, _, session_id = self.id.partition(":")
+        try:
+            runner = await application.runner_of_key(session_key(user_id, session_id or new_id()))
+            await (runner.erase_session if session_id else runner.erase_user)(partial(_left, deadline))
+        except NotFound:
+            return {"status": "not_found", "id": self.id}
+        return {"status": "erased", "id": self.id}
+
+
+def _left(end: float) -> float:
+    """Return the seconds until a `time.monotonic()`."""
+    return end - time.monotonic()
+
+
+# What a function that runs tools may send. It can neither act for any user nor delete.
 QueuedJob = Annotated[SessionJob | WebhookJob, Field(discriminator="kind")]
 InvokedJob = Annotated[
-    SessionJob | ScheduledJob | WebhookJob | SweepJob | ListJob | StopJob, Field(discriminator="kind")
+    SessionJob | ScheduledJob | WebhookJob | SweepJob | ListJob | StopJob | EraseJob, Field(discriminator="kind")
 ]
 # Validation errors are logged, so they must not contain the user's text.
 _HIDDEN: Final = ConfigDict(hide_input_in_errors=True)

@@ -1,15 +1,15 @@
-"""The jobs of the summary function: summaries, large deletions, retention, models that end, index builds."""
+"""The jobs of the summary function: summaries, models that end, index builds."""
 
 import asyncio
 import logging
 import time
+from dataclasses import asdict
 from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from omniagent.ai.runner import TimeLeft
 from omniagent.app.application import Application
-from omniagent.app.housekeeping import Housekeeping
 from omniagent.app.queues import bind_key
 from omniagent.errors import BudgetExceeded, Forbidden, NotFound, OmniAgentError
 from omniagent.session.ids import session_key, user_id_of
@@ -19,32 +19,23 @@ logger = logging.getLogger(__name__)
 
 
 class SummaryJob(BaseModel):
-    """A job for a session, for the deletion of a user, for retention, for the check of the models, or for indexes.
+    """A job for the summary of a session, for the check of the models, or for indexes.
 
     `session_id` is the session's key, or with `user` (a client id) the id that the client knows.
     """
 
     session_id: str = Field("", max_length=256)
     user: str | None = None
-    user_id: str = Field("", max_length=64)
     rebuild: bool = False
-    erase: bool = False
-    retention: bool = False
     model_ends: bool = False
     indexes: bool = False
-    before: AwareDatetime | None = None
-    """When the deletion of the user began."""
     traceparent: str = Field("", max_length=128)
 
     @model_validator(mode="after")
     def _check(self) -> "SummaryJob":
-        if not (self.session_id or (self.erase and self.user_id) or self.retention or self.model_ends or self.indexes):
-            raise ValueError("send `session_id`, `user_id` with `erase`, `retention`, `model_ends`, or `indexes`")
+        if not (self.session_id or self.model_ends or self.indexes):
+            raise ValueError("send `session_id`, `model_ends`, or `indexes`")
         return self
-
-    @property
-    def is_summary(self) -> bool:
-        return not (self.erase or self.retention or self.model_ends or self.indexes)
 
     @property
     def key(self) -> str:
@@ -59,7 +50,6 @@ class SummaryJobs:
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self._housekeeping = Housekeeping(application)
 
     async def invoke(self, event: dict[str, Any], deadline: float) -> dict[str, Any]:
         """Do one job: `{"session_id": "<user id>:<id>", "rebuild": false}`."""
@@ -68,11 +58,11 @@ class SummaryJobs:
     async def take(self, body: str, deadline: float, *, queue: str) -> None:
         """Do a queued job. They run one after another, so that two for one session are not paid for twice.
 
-        Only the deletion queue may bring another job than a summary: every function may send to the summary queue.
+        Every function may send to the queue, so it brings only summaries.
         """
         job = SummaryJob.model_validate_json(body)
-        if not job.is_summary and queue != self._application.platform.deletion_queue.name:
-            raise Forbidden(f"the queue {queue} may bring no deletion")
+        if job.model_ends or job.indexes:
+            raise Forbidden(f"the queue {queue} may bring only summaries")
         await self._serve(job, deadline, queued=True)
 
     async def _serve(self, job: SummaryJob, deadline: float, *, queued: bool) -> dict[str, Any]:
@@ -83,10 +73,10 @@ class SummaryJobs:
 
         with bind_key(job.key), trace_job("job", job.traceparent):
             try:
-                if job.retention or job.model_ends or job.indexes:
-                    return await self._maintain(job, time_left)
-                if job.erase:
-                    return await self._erase(job, time_left, resume=queued)
+                if job.model_ends:
+                    return {"status": "checked", "ending": await self._check_model_ends()}
+                if job.indexes:
+                    return await self._build_indexes(time_left)
                 return await self._summarize(job, time_left, queued=queued)
             except NotFound:
                 return {"session_id": job.key, "status": "not_found"}
@@ -117,23 +107,7 @@ class SummaryJobs:
         catalog = await self._application.catalog()
         return await catalog.summary_is_current(await catalog.get(key), rebuild=True)
 
-    async def _erase(self, job: SummaryJob, time_left: TimeLeft, *, resume: bool) -> dict[str, Any]:
-        """Delete a session or a user. A queued job may arrive twice, so it only continues a deletion that has begun."""
-        if job.session_id:
-            await self._housekeeping.erase_session(job.key, time_left=time_left, resume=resume)
-        elif resume:
-            await self._housekeeping.resume_user_erasure(job.user_id, job.before, time_left=time_left)
-        else:
-            await self._housekeeping.erase_user(job.user_id, time_left=time_left)
-        logger.info("deletion job ended")
-        return {"session_id": job.key, "status": "erased"}
-
-    async def _maintain(self, job: SummaryJob, time_left: TimeLeft) -> dict[str, Any]:
-        """Do a job that belongs to no session."""
-        if job.retention:
-            return await self._retain(time_left)
-        if job.model_ends:
-            return {"status": "checked", "ending": await self._housekeeping.check_model_ends()}
+    async def _build_indexes(self, time_left: TimeLeft) -> dict[str, Any]:
         try:
             async with asyncio.timeout(time_left()):
                 await self._application.build_indexes()
@@ -141,8 +115,18 @@ class SummaryJobs:
             return {"status": "building"}
         return {"status": "indexed"}
 
-    async def _retain(self, time_left: TimeLeft) -> dict[str, Any]:
-        """Delete the sessions that were unused for too long. Sent by the schedule."""
-        deleted = await self._housekeeping.apply_retention(time_left=time_left)
-        logger.info("retention ended", extra={"deleted": deleted})
-        return {"status": "retained", "deleted": deleted}
+    async def _check_model_ends(self) -> list[str]:
+        """Log and count the models that end soon, and return their names. If a server fails, that is only logged."""
+        from omniagent.ai.model_ends import announced_ends, models_of
+
+        application = self._application
+        models = models_of(application.project.all_agents, application.settings)
+        try:
+            ends = await announced_ends(application.providers, models)
+        except OmniAgentError as exc:
+            logger.warning("model ends not checked", extra={"cause": str(exc)})
+            return []
+        for end in ends:
+            logger.warning("model ends soon", extra=asdict(end))
+        application.platform.emit_ending_models(len(ends))
+        return [end.model for end in ends]

@@ -1,17 +1,24 @@
-"""The sweep: finds sessions that need somebody. On Lambda a schedule of the run function, in a server a task."""
+"""The sweep: finds sessions that need somebody, and deletes what is marked as deleted.
+
+On Lambda a schedule of the run function, in a server a task.
+"""
 
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import timedelta
 from types import TracebackType
 
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.result import AnswerStream
+from omniagent.ai.runner import TimeLeft
 from omniagent.aio import cancelled
-from omniagent.errors import NotFound, TooManyTurns
+from omniagent.errors import NotFound, OmniAgentError, TooManyTurns
 from omniagent.session.addresses import SessionAddress, SessionDirectory
+from omniagent.session.ids import new_id
 from omniagent.session.manager import SessionManager
 from omniagent.settings import Settings
 
@@ -45,8 +52,34 @@ async def sessions_with_work(sessions: SessionDirectory, runner: OpenRunner) -> 
     return [address for address, is_found in zip(due, found, strict=True) if is_found]
 
 
+async def erase_marked(
+    sessions: SessionDirectory, runner: OpenRunner, time_left: TimeLeft, *, retention_days: int = 0
+) -> int:
+    """Delete the users and sessions that are marked as deleted, and return how many deletions failed.
+
+    Sessions without messages for `retention_days` are marked first. What fails or does not fit into the time stays
+    marked: the next sweep tries again.
+    """
+    if retention_days:
+        await sessions.mark_idle(SessionManager.now() - timedelta(days=retention_days))
+    deletions = [
+        *((SessionAddress(user, new_id()), TurnOperator.erase_marked_user) for user in await sessions.marked_users()),
+        *((address, TurnOperator.erase_marked) for address in await sessions.marked_sessions()),
+    ]
+    failed = 0
+    for address, erase in deletions:
+        if time_left() <= 0:
+            break
+        try:
+            await erase(await runner(address), time_left)
+        except OmniAgentError as exc:
+            failed += 1
+            logger.warning("deletion failed", extra={"session_key": address.key, "cause": _cause(exc)})
+    return failed
+
+
 class Sweeper:
-    """Sweeps from inside a server: finishes dead turns, closes expired ones, answers messages in line.
+    """Sweeps from inside a server: finishes dead turns, closes expired ones, answers messages in line, deletes.
 
     `runner` creates a session's runner from its address. Every server process may have a sweeper: the session decides
     who gets a turn. Nothing is raised into the server; failures are logged and retried. Closing stops the sweeper.
@@ -64,7 +97,9 @@ class Sweeper:
     ) -> None:
         self._sessions = sessions
         self._runner = runner
-        self._interval = interval_seconds or (settings or Settings.from_env()).lease_seconds / 2
+        settings = settings or Settings.from_env()
+        self._interval = interval_seconds or settings.lease_seconds / 2
+        self._retention_days = settings.session_retention_days
         self._max_turns = max_turns
         self._sweeping: asyncio.Task[None] | None = None
         self._turns: dict[str, asyncio.Task[None]] = {}
@@ -99,6 +134,12 @@ class Sweeper:
                 break
             if address.key not in self._turns:
                 taken += await self._take_up(address)
+        end = time.monotonic() + self._interval  # a long deletion must not delay the next sweep for turns
+
+        def time_left() -> float:
+            return end - time.monotonic()
+
+        await erase_marked(self._sessions, self._runner, time_left, retention_days=self._retention_days)
         return taken
 
     async def _sweep_forever(self) -> None:

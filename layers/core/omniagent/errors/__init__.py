@@ -6,7 +6,7 @@ OmniAgentError
 │   ├── Unauthenticated         401
 │   ├── Forbidden               403
 │   ├── NotFound                404
-│   │   ├── SessionErased       the session is being deleted
+│   │   ├── SessionErased       the session, or its user, is being deleted
 │   │   └── UnknownRequest      there is no request with this id
 │   ├── NotAllowed              405
 │   ├── TurnInProgress          409, with Retry-After
@@ -56,7 +56,6 @@ OmniAgentError
 │   └── NoQueue                 503, none is configured
 │       └── NoRunQueue          503, none for the run function
 ├── WebhookFailed               502, the operator's server did not accept an event
-├── DeletionUnfinished          503, a retry of the request continues it
 ├── SecretsUnavailable          503, Secrets Manager cannot be reached
 └── IdentityUnavailable         503, the issuer's keys cannot be fetched
 

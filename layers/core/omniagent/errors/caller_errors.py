@@ -54,7 +54,7 @@ class NotFound(RequestError):
 
 
 class SessionErased(NotFound):
-    public = "This session is being deleted. Start a new one."
+    public = "This session, or all data of its user, is being deleted. Start a new one in a few minutes."
 
 
 class UnknownRequest(NotFound):

@@ -72,14 +72,6 @@ class WebhookFailed(OmniAgentError):
     public = "The webhook could not be delivered."
 
 
-class DeletionUnfinished(OmniAgentError):
-    """There is more to delete than one invocation can. Nobody can see what is left."""
-
-    status = 503
-    public = "The deletion has begun and needs more time. Send the request again."
-    retry_after = 1.0
-
-
 class SecretsUnavailable(OmniAgentError):
     """Secrets Manager cannot be reached. A secret that is missing is a `ConfigurationError`."""
 

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from omniagent import errors
 from omniagent.ai.approvals import Approver, may_reply, requests_of
 from omniagent.app.application import Application
-from omniagent.app.housekeeping import Housekeeping
 from omniagent.http.auth import Authenticate, Caller
 from omniagent.http.documented import PAID, WITH_BODY, body_schema, component_schemas, documented
 from omniagent.http.fastapi_app import (
@@ -156,16 +155,10 @@ async def rename_session(key: OwnKey, request: Request, catalog: SessionCatalog)
     return SessionResource.of(await catalog.rename(key, body.name))
 
 
-@router.delete(
-    "/sessions/{session_id}",
-    status_code=204,
-    responses=documented(
-        errors.NotFound, errors.RegistryUnavailable, errors.QueueUnavailable, errors.DeletionUnfinished
-    ),
-)
-async def delete_session(key: OwnKey, application: ProcessApplication) -> None:
+@router.delete("/sessions/{session_id}", status_code=204, responses=documented(errors.NotFound))
+async def delete_session(runner: OwnRunner) -> None:
     """Delete a session and all its messages. A running turn is discarded."""
-    await Housekeeping(application).erase_session(key, time_left=time_left)
+    await runner.erase_session(time_left)
 
 
 @router.get("/sessions/{session_id}/messages", responses=documented(errors.NotFound))
@@ -359,14 +352,11 @@ async def get_usage(caller: CurrentCaller, application: ProcessApplication) -> U
     return usage.model_copy(update={"agents": agents})
 
 
-@router.delete(
-    "/users/me",
-    status_code=204,
-    responses=documented(errors.RegistryUnavailable, errors.QueueUnavailable, errors.DeletionUnfinished),
-)
+@router.delete("/users/me", status_code=204, responses=documented())
 async def delete_me(caller: CurrentCaller, application: ProcessApplication) -> None:
     """Delete the user and all their sessions."""
-    await Housekeeping(application).erase_user(user_id_of(caller.client_id), time_left=time_left)
+    runner = await application.runner(caller.client_id, None, category=caller.category)
+    await runner.erase_user(time_left)
 
 
 async def _requests_for(

@@ -21,7 +21,6 @@ from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageUna
 from omniagent.persistence.cursor import Cursor
 from omniagent.persistence.documents import HAS_REQUESTS, UNANNOUNCED, WAITING, Message, Session, Summary
 from omniagent.persistence.driver_errors import translated
-from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager, newest_summary
 from omniagent.persistence.store import ConversationStore, Stored, from_bson
 from omniagent.persistence.stored_session import head_of, place_of, session_message
@@ -66,11 +65,11 @@ class PathMessage:
         return self.document.turn_number
 
 
-class Catalog(Erasure):
+class Catalog:
     """The conversations, as the sessions API reads and changes them."""
 
     def __init__(self, store: ConversationStore) -> None:
-        super().__init__(store)
+        self._store = store
         self.models = store.models
 
     @trace_method(kind=SpanKind.DB, name="mongodb.create_session", attributes=_SESSIONS)

@@ -22,9 +22,11 @@ STEERING_ID: Final = "parts.message_id"
 HAS_REQUESTS: Final[dict[str, Any]] = {"requests.0": {"$exists": True}}
 WAITING: Final[dict[str, Any]] = {"status": "waiting"}
 IS_DUE: Final[dict[str, Any]] = {"$gt": datetime(1970, 1, 1, tzinfo=UTC)}
+"""Any time at all. MongoDB uses a partial index only for queries that repeat its filter."""
 IS_BUSY: Final[dict[str, Any]] = {"is_busy": True}
 FORKED: Final[dict[str, Any]] = {"lineage.0": {"$exists": True}}
 UNANNOUNCED: Final[dict[str, Any]] = {"announced": ""}
+IS_ERASED: Final[dict[str, Any]] = {"erased_at": IS_DUE}
 ANY_TURN_NUMBER: Final[dict[str, Any]] = {"latest_turn_number": {"$gte": 0}}
 
 
@@ -54,11 +56,16 @@ class User(WrittenInParts, Document):
     id: str  # type: ignore[assignment]  # Beanie lets a document choose its own id type
     client_id: str
     erased_at: datetime | None = None
+    """Set when the user is being deleted. The document stays for a while, so that every process sees the mark."""
     created_at: datetime = Field(default_factory=now)
 
     class Settings:
         name = "users"
-        indexes: ClassVar = [IndexModel([("client_id", ASCENDING)], unique=True)]
+        indexes: ClassVar = [
+            IndexModel([("client_id", ASCENDING)], unique=True),
+            # For the sweep.
+            IndexModel([("erased_at", ASCENDING)], partialFilterExpression=IS_ERASED),
+        ]
 
 
 class Session(WrittenInParts, Document):
@@ -115,7 +122,7 @@ class Session(WrittenInParts, Document):
             IndexModel(
                 [("user_id", ASCENDING), ("erased_at", ASCENDING), ("updated_at", DESCENDING), ("_id", DESCENDING)]
             ),
-            # For retention. Partial, so that MongoDB uses it only for retention's query, which has the same filter.
+            # For retention, and for the sweep. Partial, so that MongoDB uses it only for queries with the same filter.
             IndexModel([("erased_at", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression=ANY_TURN_NUMBER),
             # For the sweep: only sessions that may need somebody.
             IndexModel([("due", ASCENDING)], partialFilterExpression={"due": IS_DUE}),

@@ -12,7 +12,7 @@ from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, Stora
 from omniagent.messages import Feedback
 from omniagent.persistence.documents import IS_BUSY
 from omniagent.persistence.driver_errors import translated
-from omniagent.persistence.erasure import Collections, Erasure
+from omniagent.persistence.erasure import Collections
 from omniagent.persistence.session_writes import SessionWrites
 from omniagent.persistence.store import (
     ConversationStore,
@@ -22,7 +22,7 @@ from omniagent.persistence.store import (
 from omniagent.persistence.stored_session import head_of, session_message, turn_of
 from omniagent.persistence.stored_values import now, storable_text
 from omniagent.persistence.tree_reads import TreeReads, any_of, without_parts
-from omniagent.session.ids import new_id, session_key
+from omniagent.session.ids import new_id, public_session_id
 from omniagent.session.live import LiveTurn, RollingSummary, SessionHead, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER
 from omniagent.session.tree import Place, Segment
@@ -87,26 +87,6 @@ class MongoSessionManager(SessionWrites):
         if address is None:
             raise NotFound
         return cls(store, address.user, address.session_id, settings=settings, category=address.category)
-
-    @classmethod
-    async def to_erase(
-        cls, store: ConversationStore, key: str, *, settings: Settings | None = None
-    ) -> "MongoSessionManager":
-        """Open a session by its key, only to delete it or its user. `user` is empty if the user is deleted already."""
-        user_id = key.partition(":")[0]
-        with translated():
-            user = await _checked(store).users.find_one({"_id": user_id}, {"client_id": 1})
-        return cls._to_erase(store, key, user["client_id"] if user else "", settings)
-
-    @classmethod
-    def _to_erase(
-        cls, store: ConversationStore, key: str, user: str, settings: Settings | None
-    ) -> "MongoSessionManager":
-        user_id, _, session_id = key.partition(":")
-        session = cls(store, user or user_id, session_id, settings=settings)
-        session.user = user
-        session.user_id, session.key = user_id, session_key(user_id, session.session_id)
-        return session
 
     @property
     def tree_reads(self) -> TreeReads:
@@ -252,10 +232,10 @@ class MongoSessionManager(SessionWrites):
         return await self.store.update_session(unchanged, {"name": storable_text(name)}) is not None
 
     async def erase_some(self, limit: int = 500) -> bool:
-        return await Erasure(self.store).erase_some(self.key, limit)
+        return await self.store.erase_some(self.key, limit)
 
     def sibling(self, key: str) -> "MongoSessionManager":
-        return self._to_erase(self.store, key, self.user, self.settings)
+        return MongoSessionManager(self.store, self.user, public_session_id(key), settings=self.settings)
 
 
 def _checked(store: object) -> ConversationStore:

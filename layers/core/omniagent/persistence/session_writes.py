@@ -16,7 +16,6 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from omniagent.errors import SessionErased, StorageConflict, StorageError
 from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.driver_errors import translated
-from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.store import ConversationStore, to_bson
 from omniagent.persistence.stored_session import fields_of, message_document
 from omniagent.session.live import Change, SessionMessage
@@ -27,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE_SECONDS: Final = 1.0
 """Timeout of the single update. After it, a transaction is used, which can end a dead one's lock."""
-USER_ERASED: Final = "The user is being deleted."
 _SESSIONS = {"db.collection.name": "sessions"}
 
 
@@ -89,13 +87,16 @@ class SessionWrites(SessionManager):
                     return_document=ReturnDocument.AFTER,
                 )
         if user is not None and user.get("erased_at") is not None:
-            raise SessionErased(USER_ERASED)
+            raise SessionErased("the user is being deleted")
 
     async def _insert(self, fields: dict[str, Any], document: Session | None = None) -> bool:
-        """Insert the session, unless it exists. Raises `SessionErased` if it or its user is being deleted."""
-        if (
-            self.store.models.fill is not None and (found := await self._existing()) is not None
-        ):  # the hook sees only new documents
+        """Insert the session, unless it exists. Raises `SessionErased` if it or its user is being deleted.
+
+        If the user is marked between the check and the insert, the sweep deletes the session: the mark stays longer
+        than any insert takes.
+        """
+        has_hook = self.store.models.fill is not None
+        if has_hook and (found := await self._existing()) is not None:  # the hook sees only new documents
             return _is_written(found, fields)
         await self.ensure_user()
         if document is None:
@@ -107,7 +108,6 @@ class SessionWrites(SessionManager):
         except StorageConflict:
             found = await self._existing()
             return found is not None and _is_written(found, fields)
-        await self._check_user()
         return True
 
     async def _existing(self) -> dict[str, Any] | None:
@@ -117,20 +117,6 @@ class SessionWrites(SessionManager):
         if found is not None and found.get("erased_at") is not None:
             raise SessionErased
         return found
-
-    async def _check_user(self) -> None:
-        """If the user is being deleted, delete the new session and raise `SessionErased`.
-
-        Called after the session is stored: a deletion that missed the session has marked the user before.
-        """
-        with translated():
-            user = await self.store.users.find_one({"_id": self.user_id}, {"erased_at": 1})
-        if user is not None and user.get("erased_at") is None:
-            return
-        erasure = Erasure(self.store)
-        await erasure.mark_erased(self.key)
-        await erasure.erase_some(self.key)
-        raise SessionErased(USER_ERASED)
 
     async def _update(self, change: Change, fields: dict[str, Any]) -> bool | None:
         """Apply a change that has no history, in one write. None: a transaction must try."""

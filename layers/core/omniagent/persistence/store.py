@@ -140,7 +140,7 @@ Stored = TypeVar("Stored", bound=Document)
 _WRITE_CONFLICT = 112
 
 
-class ConversationStore:
+class ConversationStore(Erasure):
     """The conversations in MongoDB: what `MongoBackendAdapter.initialize()` returns."""
 
     def __init__(self, mongo: MongoDB, models: DocumentModels, *, timeout_seconds: float) -> None:
@@ -251,33 +251,6 @@ class ConversationStore:
             session = await self.sessions.find_one({"_id": key}, {"category": 1}) if users else None
         category = session.get("category") if session is not None else None
         return SessionAddress(next(iter(users.values())), public_session_id(key), category) if users else None
-
-    async def mark_user_erased(self, user_id: str, limit: int = 500) -> bool:
-        """See `SessionDirectory.mark_user_erased`."""
-        return await self._erasure.mark_user_erased(user_id, limit)
-
-    async def user_is_erased(self, user_id: str) -> bool:
-        """See `SessionDirectory.user_is_erased`."""
-        return await self._erasure.user_is_erased(user_id)
-
-    async def session_keys(self, user_id: str, *, limit: int = 500, before: datetime | None = None) -> Sequence[str]:
-        """See `SessionDirectory.session_keys`."""
-        return await self._erasure.session_keys(user_id, limit=limit, before=before)
-
-    async def forget_user(self, user_id: str) -> bool:
-        """See `SessionDirectory.forget_user`."""
-        return await self._erasure.forget_user(user_id)
-
-    @property
-    def _erasure(self) -> Erasure:
-        return Erasure(self)
-
-    async def _users(self, ids: Sequence[str]) -> dict[str, str]:
-        """Return the names of users by their ids, without those who are deleted."""
-        if not ids:
-            return {}
-        found = await self.users.find({"_id": {"$in": list(ids)}}, {"client_id": 1}).to_list()
-        return {user["_id"]: user["client_id"] for user in found}
 
     def _collection(self, model: type[Document]) -> Collection:
         # Not the class's own collection: another adapter may have bound the class since.

@@ -1,4 +1,4 @@
-"""Sessions found without knowing their user: for jobs, for the sweep, and for the deletion of a user."""
+"""Sessions found without knowing their user: for jobs, for the sweep, and for deletions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,10 +69,17 @@ class SessionDirectory(Protocol):
     async def user_is_erased(self, user_id: str) -> bool:
         """Whether the user is marked as deleted but not deleted yet."""
 
-    async def session_keys(self, user_id: str, *, limit: int = 500, before: datetime | None = None) -> Sequence[str]:
-        """Return the keys of the user's sessions, including those being deleted; with `before`, only those created
-        earlier.
-        """
+    async def mark_idle(self, before: datetime, limit: int = 500) -> None:
+        """Mark up to `limit` sessions of any user without messages since then as deleted."""
+
+    async def marked_sessions(self, limit: int = 500) -> Sequence[SessionAddress]:
+        """Return sessions of any user that are marked as deleted, and whose request has ended without deleting them."""
+
+    async def marked_users(self, limit: int = 500) -> Sequence[str]:
+        """Return the names of such users."""
+
+    async def session_keys(self, user_id: str, *, limit: int = 500) -> Sequence[str]:
+        """Return the keys of the user's sessions, including those being deleted."""
 
     async def forget_user(self, user_id: str) -> bool:
-        """Delete a marked user. Returns False if there are sessions, which must be deleted first."""
+        """Delete a marked user. Returns False if there are sessions, or if one may still appear: the mark is young."""

@@ -34,6 +34,14 @@ class _Session:
     summaries: list[RollingSummary] = field(default_factory=list)
     drafts: list[RollingSummary] = field(default_factory=list)
 
+    @property
+    def updated_at(self) -> datetime:
+        return self.head.changed_at or self.created_at
+
+    def mark(self) -> None:
+        """Mark the session as deleted. Its turn stays: whoever deletes the session stops it."""
+        self.head, self.due = replace(self.head, queue=(), is_erased=True), None
+
     def of_kind(self, draft: bool) -> list[RollingSummary]:
         return self.drafts if draft else self.summaries
 
@@ -50,7 +58,8 @@ class InMemoryStore:
 
     def __init__(self) -> None:
         self.sessions: dict[str, _Session] = {}
-        self.erased_users: set[str] = set()
+        self.erased_users: dict[str, str] = {}
+        """The names of users who are being deleted, by their ids."""
         self.open_turns = OpenTurns()
 
     async def list_sessions(
@@ -61,7 +70,7 @@ class InMemoryStore:
             SessionInfo(
                 public_session_id(key),
                 each.head.name,
-                each.head.changed_at or each.created_at,
+                each.updated_at,
                 each.head.latest_turn_number,
                 each.head.waiting.until if each.head.waiting is not None else None,
                 each.head.agent,
@@ -87,27 +96,39 @@ class InMemoryStore:
         """See `SessionDirectory.mark_user_erased`."""
         keys = await self.session_keys(user_id, limit=len(self.sessions))
         if keys:
-            self.erased_users.add(user_id)
-        unmarked = [key for key in keys if not self.sessions[key].head.is_erased]
-        for key in unmarked[:limit]:
-            self.sessions[key].head = replace(self.sessions[key].head, queue=(), is_erased=True)
-            self.sessions[key].due = None
+            self.erased_users[user_id] = self.sessions[keys[0]].user
+        unmarked = [self.sessions[key] for key in keys if not self.sessions[key].head.is_erased]
+        for session in unmarked[:limit]:
+            session.mark()
         return len(unmarked) <= limit
 
     async def user_is_erased(self, user_id: str) -> bool:
         """See `SessionDirectory.user_is_erased`."""
         return user_id in self.erased_users
 
-    async def session_keys(self, user_id: str, *, limit: int = 500, before: datetime | None = None) -> Sequence[str]:
+    async def mark_idle(self, before: datetime, limit: int = 500) -> None:
+        """See `SessionDirectory.mark_idle`."""
+        for session in [each for each in self.sessions.values() if each.updated_at < before][:limit]:
+            session.mark()
+
+    async def marked_sessions(self, limit: int = 500) -> Sequence[SessionAddress]:
+        """See `SessionDirectory.marked_sessions`. Here also those whose request has not ended."""
+        marked = [(key, each) for key, each in self.sessions.items() if each.head.is_erased]
+        return [SessionAddress(each.user, public_session_id(key)) for key, each in marked[:limit]]
+
+    async def marked_users(self, limit: int = 500) -> Sequence[str]:
+        """See `SessionDirectory.marked_users`. Here also those whose request has not ended."""
+        return list(self.erased_users.values())[:limit]
+
+    async def session_keys(self, user_id: str, *, limit: int = 500) -> Sequence[str]:
         """See `SessionDirectory.session_keys`."""
-        sessions = [(key, each) for key, each in self.sessions.items() if key.startswith(session_key(user_id, ""))]
-        return [key for key, each in sessions if before is None or each.created_at < before][:limit]
+        return [key for key in self.sessions if key.startswith(session_key(user_id, ""))][:limit]
 
     async def forget_user(self, user_id: str) -> bool:
         """See `SessionDirectory.forget_user`."""
         if await self.session_keys(user_id, limit=1):
             return False
-        self.erased_users.discard(user_id)
+        self.erased_users.pop(user_id, None)
         return True
 
 

@@ -44,7 +44,7 @@ class TurnHooks:
     on_refusal: Annotated[Callable[[BudgetExceeded], None] | None, check(check_sync, "refusal")] = None
     """Called when a user's budget refuses a request."""
     on_erase: Annotated[EraseHook | None, check(check_async, "user", "session_id")] = None
-    """Deletes a team's own data of a session or a user. If it raises, the deletion is unfinished."""
+    """Deletes a team's own data of a session or a user. If it raises, the sweep tries again."""
     leaves_summaries: bool = False
     """Summaries that an answer does not wait for are generated elsewhere; `RunResult.summary_missed` reports them."""
 

@@ -233,7 +233,8 @@ def _applied(session: SessionHead, event: Event, now: datetime) -> Change:  # no
         case Switch(leaf):
             return Change(session, replace(session, leaf=leaf))
         case Erase():
-            return Change(session, replace(session, turn=None, queue=(), is_erased=True))
+            # The turn stays: whoever deletes the session stops it.
+            return Change(session, replace(session, queue=(), is_erased=True))
 
 
 def _stored(session: SessionHead, after: SessionHead, answer: SessionMessage) -> Change:
@@ -294,6 +295,8 @@ def question_of(query: Query, after: Place, spot: Spot, node: str | None = None)
 def _due(session: SessionHead, now: datetime, lease_seconds: float) -> datetime | None:
     """Return when the sweep looks at the session: its turn may be dead or expired, or its line stand still."""
     turn = session.turn
+    if session.is_erased:
+        return None
     if turn is not None and turn.state == "running":
         return turn.since + timedelta(seconds=lease_seconds)
     if turn is not None and not _is_interrupted(session):

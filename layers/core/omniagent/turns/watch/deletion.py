@@ -1,6 +1,7 @@
 """Deletes sessions and users from every store: the journals, the conversations, the counters, and a team's own data.
 
-Everything is marked first, then deleted in batches. Each step is idempotent.
+Everything is marked first, then deleted in batches. Each step is idempotent. The mark is the job: whatever a deletion
+leaves behind, because its time is over or a part fails, is still marked, and the sweep deletes it.
 """
 
 import asyncio
@@ -8,10 +9,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 
 from omniagent.budget.spending import SpendingCounter
-from omniagent.errors import DeletionUnfinished, NotFound, OmniAgentError
+from omniagent.errors import NotFound, OmniAgentError
 from omniagent.protocol import sse
 from omniagent.session.live import LiveTurn
 from omniagent.session.manager import SessionManager
@@ -36,6 +36,23 @@ async def erase_late_chunks(session: SessionManager, registry: TurnRegistry) -> 
         logger.warning("late chunks not deleted", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
 
+async def mark_session(session: SessionManager) -> None:
+    """Mark a session as deleted. Raises `NotFound`."""
+    while (head := await session.head(erased=True)) is not None:
+        if head.is_erased or await session.write(transition(head, Erase(), session.now())):
+            return
+    raise NotFound
+
+
+async def attempted(deletion: Awaitable[bool]) -> bool:
+    """Return whether everything is deleted. Whatever fails is left to the sweep."""
+    try:
+        return await deletion
+    except OmniAgentError:
+        logger.exception("deletion left to the sweep")
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class Deletion:
     """Deletes as much as time permits. Each method returns False if there is more to do."""
@@ -45,58 +62,45 @@ class Deletion:
     hook: EraseHook | None
     time_left: Callable[[], float]
 
-    async def of_session(self, session: SessionManager, *, resume: bool = False) -> bool:
-        """Mark the session as erased, then delete its journals, its messages, its summaries and finally itself.
+    async def of_session(self, session: SessionManager) -> bool:
+        """Mark a session, then delete it. Raises `NotFound`."""
+        await mark_session(session)
+        return await self.of_marked_session(session)
 
-        `resume` only continues an earlier deletion: a session created under the same id since then is not touched.
-        Raises `NotFound`.
-        """
+    async def of_marked_session(self, session: SessionManager) -> bool:
+        """Delete a session's journals, its messages, its summaries and finally itself. One without a mark is kept."""
         head = await session.head(erased=True)
-        if resume and (head is None or not head.is_erased):
+        if head is None or not head.is_erased:
             return True
-        while head is not None and not head.is_erased:
-            if await session.write(transition(head, Erase(), session.now())):
-                break
-            head = await session.head(erased=True)
-        if head is None:
-            raise NotFound
         if head.running is not None:
             await self._stop(session, head.running)
         if not await self._erase_items(session.key):
             return False
         await self._call_hook(session, session.session_id)
-        # The session is deleted last: while it exists and is marked, the deletion can be continued.
+        # The session is deleted last: while it exists and is marked, the sweep finds it.
         return await self._repeated(session.erase_some)
 
-    async def of_user(self, session: SessionManager, *, resume: bool = False) -> bool:
-        """Delete the user's sessions, everything else stored under their id, and finally the user.
-
-        `resume` only continues an earlier deletion: a user who has come back since then is not touched.
-        """
+    async def of_user(self, session: SessionManager) -> bool:
+        """Delete the user's sessions, everything else stored under their id, and finally the user."""
         store, user_id = session.store, session.user_id
-        if resume and not await store.user_is_erased(user_id):
-            return True
         if not await self._repeated(lambda: store.mark_user_erased(user_id)):
             return False
-        is_forgotten = False
-        while not is_forgotten:
-            if not await self.of_sessions(session) or not await self._erase_items(user_id):
-                return False
-            await self.counter.forget(user_id)
-            await self._call_hook(session, None)
-            is_forgotten = await store.forget_user(user_id)
-        return True
-
-    async def of_sessions(self, session: SessionManager, *, before: datetime | None = None) -> bool:
-        """Delete all sessions of the session's user, or those created before a time."""
-        while keys := await session.store.session_keys(session.user_id, before=before):
+        while keys := await store.session_keys(user_id):
             for key in keys:
                 with suppress(NotFound):  # deleted concurrently
                     if not await self.of_session(session.sibling(key)):
                         return False
                 if self.time_left() <= 0:
                     return False
-        return True
+        if not await self._erase_items(user_id):
+            return False
+        await self.counter.forget(user_id)
+        await self._call_hook(session, None)
+        return await store.forget_user(user_id)
+
+    async def of_marked_user(self, session: SessionManager) -> bool:
+        """Delete a user who is marked. One who has come back since is kept."""
+        return not await session.store.user_is_erased(session.user_id) or await self.of_user(session)
 
     async def _stop(self, session: SessionManager, turn: LiveTurn) -> None:
         """Stop a running turn and wait until its journal has ended, or its process is dead: then both are deleted.
@@ -113,11 +117,10 @@ class Deletion:
             await asyncio.sleep(tick)
 
     async def _call_hook(self, session: SessionManager, session_id: str | None) -> None:
-        """Call the team's `on_erase`. Skipped if the user's name is no longer stored."""
-        if self.hook is None or not session.user:
-            return
-        with team_code("on_erase failed", DeletionUnfinished):
-            await self.hook(session.user, session_id)
+        """Call the team's `on_erase`."""
+        if self.hook is not None:
+            with team_code("on_erase failed"):
+                await self.hook(session.user, session_id)
 
     async def _erase_items(self, owner: str) -> bool:
         return await self._repeated(lambda: self.registry.erase(owner))
