@@ -186,8 +186,3 @@ async def test_a_process_without_credentials_gets_an_auth_error(
         point_to(server)
         with pytest.raises(ModelAuthError, match="UntrustedCredentialsEndpoint"):
             await told(provider_of(CLAUDE, "messages", credentials=CredentialCache(environment)))
-
-
-async def test_bedrock_announces_no_end_of_its_models(point_to: Point) -> None:
-    for name in (CLAUDE, OPENAI):
-        assert await get_llm_provider(name).shutdown_date() is None
