@@ -77,11 +77,6 @@ def test_feedback_has_limits(user: User, answer: Json) -> None:
     assert shown(user) is None
 
 
-def test_the_longest_feedback_is_stored_whole(user: User, answer: Json) -> None:
-    assert rate(user, answer["id"], {"text": LONGEST}).status_code == 200
-    assert shown(user) == {"text": LONGEST}
-
-
 def test_only_an_answer_can_be_rated(user: User, answer: Json) -> None:
     assert rate(user, "question", {"rating": "up"}).status_code == 422
     assert rate(user, new_id(), {"rating": "up"}).status_code == 404

@@ -119,12 +119,6 @@ def test_a_link_from_another_site_to_the_page_may_be_followed(attacked: Attacked
     assert httpx.get(attacked.url, headers=followed, trust_env=False, timeout=60).status_code == 200
 
 
-@pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1:5173", "http://[::1]:8080"])
-def test_a_page_under_development_on_this_machine_may_call(attacked: Attacked, origin: str) -> None:
-    answer = httpx.get(f"{attacked.url}/sessions", headers={"origin": origin}, trust_env=False, timeout=60)
-    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
-
-
 @pytest.mark.parametrize(("method", "path", "headers"), UNINVITED, ids=str)
 def test_a_program_that_was_not_told_the_way_finds_nothing(
     attacked: Attacked, method: str, path: str, headers: dict[str, str]
