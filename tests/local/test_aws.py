@@ -1,6 +1,5 @@
 """The local AWS."""
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -26,21 +25,6 @@ def test_the_table_is_made_as_the_template_says(server: Aws) -> None:
     ]
     ttl = server.dynamodb.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
     assert (ttl["AttributeName"], ttl["TimeToLiveStatus"]) == ("expires_at", "ENABLED")
-
-
-def test_what_fails_too_often_goes_to_the_dead_letters(server: Aws) -> None:
-    resources = server.deploy(Template())
-    attributes = server.sqs.get_queue_attributes(
-        QueueUrl=resources["SummaryQueue"]["Ref"], AttributeNames=["RedrivePolicy"]
-    )["Attributes"]
-    redrive = json.loads(attributes["RedrivePolicy"])
-    assert redrive["deadLetterTargetArn"] == resources["SummaryDeadLetters"]["Arn"]
-
-
-def test_a_secret_is_read_back_and_replaced(server: Aws) -> None:
-    arn = server.put_secret("openai", "one")
-    assert server.put_secret("openai", "two") == arn
-    assert server.secrets.get_secret_value(SecretId=arn)["SecretString"] == "two"
 
 
 def test_a_restarted_server_has_the_same_resources_and_address(server: Aws) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from itertools import product
 from pathlib import Path
 
 import httpx
@@ -12,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.util.types import AttributeValue
@@ -219,25 +218,6 @@ async def test_a_port_in_use_is_said_in_one_sentence(front: Front, traces: Trace
         await Front(traces).start(port)
 
 
-async def test_a_name_that_is_not_this_machine_is_refused(http: httpx.AsyncClient, behind: Behind) -> None:
-    hosts = ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "10.0.0.1")
-    for host, path in product(hosts, ("/", "/sessions", "/local/info", "/v1/traces")):
-        assert ((await http.get(path, headers={"host": host})).status_code, host, path) == (403, host, path)
-    assert behind.seen == []
-
-
-async def test_names_of_this_machine_are_accepted(http: httpx.AsyncClient) -> None:
-    for host in ("localhost", "127.0.0.1:8000", "[::1]:8000"):
-        assert ((await http.get("/", headers={"host": host})).status_code, host) == (200, host)
-
-
-async def test_another_sites_page_is_refused(http: httpx.AsyncClient, behind: Behind) -> None:
-    for origin in ("https://evil.example", "http://127.0.0.1.evil.example", "null"):
-        response = await http.post("/chat", content=b"{}", headers={"origin": origin, "content-type": "text/plain"})
-        assert (response.status_code, origin) == (403, origin)
-    assert behind.seen == []
-
-
 async def test_a_web_application_on_another_port_of_this_machine_may_call(http: httpx.AsyncClient) -> None:
     origin = {"origin": "http://localhost:3000"}
     asked = {"access-control-request-method": "PATCH", "access-control-request-headers": "content-type"}
@@ -274,16 +254,6 @@ async def test_nothing_outside_of_the_pages_folder_is_served(front: Front) -> No
     ways_out = ("/../secret.txt", "/%2e%2e/secret.txt", "/..%2fsecret.txt", "//secret.txt", "/way-out/secret.txt")
     for target in (*ways_out, "/%00", "/none"):
         assert (target, await raw(front, target)) == (target, (404, b"Not found.\n"))
-
-
-async def test_the_page_is_only_read(http: httpx.AsyncClient) -> None:
-    assert (await http.post("/", json={})).status_code == 405
-    head = await http.head("/")
-    assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", "19")
-
-
-async def test_the_stack_is_told(http: httpx.AsyncClient) -> None:
-    assert (await http.get("/local/info")).json() == {"model": "offline"}
 
 
 class Turn:
@@ -379,23 +349,6 @@ async def test_the_request_span_encloses_its_turn_also_in_a_callers_trace() -> N
         assert (spans[0].kind, spans[0].id) == ("REQUEST", spans[1].parent_id)
 
 
-async def test_spans_that_are_each_others_parents_and_an_unknown_status_are_told_as_they_are() -> None:
-    attributes = [
-        KeyValue(key="session.id", value=AnyValue(string_value="s-1")),
-        KeyValue(key="omniagent.turn_number", value=AnyValue(int_value=1)),
-    ]
-    pairs = [(b"1" * 8, b"2" * 8), (b"2" * 8, b"1" * 8), (b"3" * 8, b"3" * 8)]
-    status = Status.FromString(b"\x18\x07")
-    spans = [
-        Span(trace_id=b"t" * 16, span_id=own, parent_span_id=parent, name="odd", attributes=attributes, status=status)
-        for own, parent in pairs
-    ]
-    export = ExportTraceServiceRequest(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=spans)])])
-    traces = Traces()
-    traces.add(export.SerializeToString())
-    assert {span.name for span in traces.of_turn("s-1", 1)} == {"odd"}
-
-
 async def test_old_traces_make_room_for_new_ones() -> None:
     kept = Traces(kept=2)
     second = Front(kept)
@@ -404,17 +357,6 @@ async def test_old_traces_make_room_for_new_ones() -> None:
         await Turn(second, number).end()
     assert [len(kept.of_turn("s-1", number)) for number in (1, 2, 3)] == [0, 1, 1]
     await second.close()
-
-
-async def test_what_is_no_export_is_refused(http: httpx.AsyncClient) -> None:
-    assert (await http.post("/v1/traces", content=b"\xff\xff")).status_code == 400
-
-
-async def test_a_question_for_no_turn_is_refused(http: httpx.AsyncClient) -> None:
-    for query in ("", "?session_id=s-1", "?session_id=s-1&turn=one"):
-        response = await http.get(f"/local/traces{query}")
-        assert (response.status_code, query) == (422, query)
-        assert response.json()["detail"] == "Name the session in session_id and the turn's number in turn."
 
 
 async def test_a_page_is_told_of_what_others_do_to_the_chats_of_its_user(

@@ -59,12 +59,6 @@ def test_what_is_only_named_like_it_is_not_taken(script: str, tmp_path: Path, mo
         find_python("3.99")
 
 
-def test_without_apt_the_reason_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ServiceError, match="apt-get is missing"):
-        unpack(["python3.13"], "amd64", tmp_path / "root")
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="apt is looked for first")
 def test_on_another_system_than_debian_the_reason_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for tool in ("apt-get", "dpkg-deb"):

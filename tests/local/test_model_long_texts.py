@@ -9,13 +9,12 @@ import pytest
 from local.model import build_app
 from local.model.conversation import Conversation, Message
 from local.model.script import decide
-from tests.local.model_client import Json, function
+from tests.local.model_tools import TEXT, Json, function
 
-LENGTH = 30_000
-STRING = {"type": "string"}
+LENGTH = 10_000
 TOOLS = [
-    function("calculator", "Evaluate an arithmetic expression.", expression=STRING),
-    function("book_flight", "Book a flight.", origin=STRING, date=STRING, passengers={"type": "integer"}, email=STRING),
+    function("calculator", "Evaluate an arithmetic expression.", expression=TEXT),
+    function("book_flight", "Book a flight.", origin=TEXT, date=TEXT, passengers={"type": "integer"}, email=TEXT),
 ]
 RUNS = ["-", "(", ")", "9", "a", " ", "\n", ".", "“a ", "- ", "1.", "1,000", "1*", "a@", "a-", "A, ", "in Aa ", "then "]
 RUNS += ["[echo:", '[tool:x "', "[tool:x [", "what is my ", "summary ", "user: a\n", "<summary>", "?\n", "1 times "]
@@ -77,13 +76,6 @@ async def test_the_end_of_a_long_message_is_read_as_its_beginning_is(http: httpx
         "/v1/responses", json={"model": "m", "input": f"{pasted}\nPlease calculate 21 * 2.", "tools": TOOLS}
     )
     assert [item["arguments"] for item in answer.json()["output"]] == ['{"expression": "21 * 2"}']
-
-
-async def test_a_text_is_echoed_and_counted_in_full(http: httpx.AsyncClient) -> None:
-    text = "-" * 10_000
-    body = (await http.post("/v1/responses", json={"model": "m", "input": f"[echo:{text}]"})).json()
-    assert body["output"][0]["content"][0]["text"] == text
-    assert body["usage"]["output_tokens"] == 10_000
 
 
 def test_an_endless_answer_ends() -> None:
