@@ -48,15 +48,6 @@ def test_a_reload_shows_the_feedback_until_it_is_taken_back(user: User, answer: 
     assert {key: value for key, value in user.messages()[-1].items() if key != "metadata"} == rest
 
 
-def test_an_answer_given_again_starts_without_feedback(user: User, answer: Json) -> None:
-    rate(user, answer["id"], {"rating": "down", "text": "Wrong."})
-    again = user.post(
-        {"id": user.session, "messages": [{}], "trigger": "regenerate-message", "messageId": answer["id"]}
-    )
-    assert again.status_code == 200
-    assert shown(user) is None
-
-
 def test_feedback_has_limits(user: User, answer: Json) -> None:
     bodies: list[Any] = [
         {"rating": "sideways"},
