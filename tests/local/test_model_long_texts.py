@@ -7,8 +7,6 @@ import httpx
 import pytest
 
 from local.model import build_app
-from local.model.conversation import Conversation, Message
-from local.model.script import decide
 from tests.local.model_tools import TEXT, Json, function
 
 LENGTH = 10_000
@@ -62,22 +60,9 @@ async def test_strange_numbers_and_brackets_are_no_error_of_the_server(http: htt
         assert answer.status_code == 200, answer.text
 
 
-@pytest.mark.parametrize(
-    "body", ["[]", "7", "[" * 20_000, '{"model": "m", "input": [7]}', '{"model": "m", "input": {}}']
-)
-async def test_a_body_of_another_shape_is_a_bad_request(http: httpx.AsyncClient, body: str) -> None:
-    answer = await http.post("/v1/responses", content=body.encode())
-    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
-
-
 async def test_the_end_of_a_long_message_is_read_as_its_beginning_is(http: httpx.AsyncClient) -> None:
     pasted = "A line of a log that somebody pasted. " * 500
     answer = await http.post(
         "/v1/responses", json={"model": "m", "input": f"{pasted}\nPlease calculate 21 * 2.", "tools": TOOLS}
     )
     assert [item["arguments"] for item in answer.json()["output"]] == ['{"expression": "21 * 2"}']
-
-
-def test_an_endless_answer_ends() -> None:
-    answer, _ = decide(Conversation(items=(Message("user", "[long:999999999]"),)))
-    assert answer.output_tokens == 200_000
