@@ -1,6 +1,5 @@
 """The examples, run as their readers would."""
 
-import asyncio
 import json
 import os
 import signal
@@ -15,11 +14,8 @@ import httpx
 import pytest
 from pymongo import MongoClient
 
-from examples.chat import shown
 from local.ports import free_port
 from local.template import ROOT
-from omniagent import Agent, InMemorySessionManager, Runner
-from omniagent.testing import InMemoryStore, ScriptedModel
 from tests.fixtures.endings import PATIENCE_SECONDS
 
 LONG_ANSWER = "[slow:20] [long:2000]"
@@ -91,24 +87,6 @@ def test_ctrl_c_in_chat_stores_the_shown_text_for_the_next_run(
     assert "[it answered 391.0]" in numbers
     assert "[calling today with {}]" in numbers
     assert "May forget_everything run with {}? [y/N] Nothing is forgotten." in numbers
-
-
-@pytest.mark.parametrize("rounds", range(16))
-async def test_ctrl_c_before_the_answer_begins_asks_nothing_again(rounds: int) -> None:
-    """It comes in any round of the event loop. What it cancels is not asked a second time, and nothing hangs."""
-    model = ScriptedModel(default=["Half an", asyncio.Event()])
-    chat = InMemorySessionManager("ada", "chat", store=InMemoryStore())
-    runner = Runner(Agent("helper", ""), chat, provider=model)
-    asked = asyncio.create_task(shown(runner, runner.run_stream("Hello?")))
-    for _ in range(rounds):
-        await asyncio.sleep(0)
-    asked.cancel()
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-        await chat.open_turns.finish()
-    head = await chat.head()
-    assert (len(model.requests) <= 1, head is None or head.turn is None) == (True, True)
 
 
 def test_a_server_that_gets_sigterm_stores_what_was_streamed(environment: dict[str, str]) -> None:

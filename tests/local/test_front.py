@@ -9,9 +9,6 @@ import httpx
 import pytest
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.util.types import AttributeValue
@@ -118,23 +115,6 @@ async def test_each_event_arrives_before_the_next_is_sent(http: httpx.AsyncClien
         async for chunk in response.aiter_raw():
             arrived.put_nowait(chunk)
     assert arrived.empty()
-
-
-async def test_each_part_of_a_body_arrives_before_the_next_is_sent(http: httpx.AsyncClient, behind: Behind) -> None:
-    arrived = asyncio.Queue[bytes]()
-
-    async def answer(exchange: Exchange) -> None:
-        async for chunk in exchange.chunks():
-            arrived.put_nowait(chunk)
-        await exchange.respond(200)
-
-    async def body() -> AsyncIterator[bytes]:
-        for part in (b"one", b"two", b"three"):
-            yield part
-            assert await arrived.get() == part
-
-    behind.handler = answer
-    assert (await http.post("/sessions", content=body())).status_code == 200
 
 
 async def test_a_request_arrives_as_it_was_sent(front: Front, http: httpx.AsyncClient, behind: Behind) -> None:
@@ -304,59 +284,6 @@ async def test_of_a_turn_that_was_answered_again_the_last_answer_is_told(front: 
         await turn.end()
     spans = (await http.get("/local/traces?session_id=s-1&turn=1")).json()["spans"]
     assert [span["name"] for span in spans] == ["turn", "second"]
-
-
-async def test_the_spans_of_a_turn_are_told_with_the_outermost_that_comes_last(
-    front: Front, http: httpx.AsyncClient
-) -> None:
-    turn = Turn(front)
-    await turn.add("llm")
-    asked = asyncio.create_task(http.get("/local/traces?session_id=s-1&turn=1"))
-    await asyncio.sleep(0)
-    await turn.end()
-    assert [span["name"] for span in (await asked).json()["spans"]] == ["turn", "llm"]
-
-
-async def test_the_request_span_encloses_its_turn_also_in_a_callers_trace() -> None:
-    def export(*spans: Span) -> bytes:
-        request = ExportTraceServiceRequest(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=spans)])])
-        return bytes(request.SerializeToString())
-
-    def span(number: int, parent: int, name: str, turn: int = 0, *, server: bool = False) -> Span:
-        of_turn = [
-            KeyValue(key="session.id", value=AnyValue(string_value="s-1")),
-            KeyValue(key="omniagent.turn_number", value=AnyValue(int_value=turn)),
-        ]
-        return Span(
-            trace_id=b"t" * 16,
-            span_id=number.to_bytes(8),
-            parent_span_id=parent.to_bytes(8),
-            name=name,
-            kind=Span.SPAN_KIND_SERVER if server else Span.SPAN_KIND_INTERNAL,
-            start_time_unix_nano=number,
-            attributes=of_turn if turn else [],
-        )
-
-    traces, caller = Traces(), 99
-    for turn, first in ((1, 10), (2, 20)):
-        children = [span(first + 1, first, "claim"), span(first + 2, first, "turn", turn)]
-        traces.add(export(*children, span(first + 3, first + 2, "llm", turn)))
-        assert not [sent for sent in await traces.of_ended_turn("s-1", turn, seconds=0) if sent.kind == "REQUEST"]
-        traces.add(export(span(first, caller, "POST /chat", server=True)))
-    for turn in (1, 2):
-        spans = await traces.of_ended_turn("s-1", turn, seconds=60)
-        assert [sent.name for sent in spans] == ["POST /chat", "claim", "turn", "llm"]
-        assert (spans[0].kind, spans[0].id) == ("REQUEST", spans[1].parent_id)
-
-
-async def test_old_traces_make_room_for_new_ones() -> None:
-    kept = Traces(kept=2)
-    second = Front(kept)
-    await second.start(0)
-    for number in (1, 2, 3):
-        await Turn(second, number).end()
-    assert [len(kept.of_turn("s-1", number)) for number in (1, 2, 3)] == [0, 1, 1]
-    await second.close()
 
 
 async def test_a_page_is_told_of_what_others_do_to_the_chats_of_its_user(

@@ -198,21 +198,6 @@ def test_it_remembers_what_the_user_said(question: str, expected: str) -> None:
     assert expected in ask(question, said=said, tools=()).text
 
 
-@pytest.mark.parametrize(
-    ("prompt", "expected"),
-    [
-        ("Write a Python function that reverses a string", "```python"),
-        ("Write a SQL query for the top customers", "```sql"),
-        ("What is the difference between MongoDB and DynamoDB?", "|---|"),
-        ("Give me 5 tips for better sleep", "1. "),
-        ("Explain how streaming works", "## How streaming works"),
-        ("What is 12 / 4?", "**3**"),
-    ],
-)
-def test_answers_have_the_form_that_was_asked_for(prompt: str, expected: str) -> None:
-    assert expected in ask(prompt, tools=()).text
-
-
 TRANSCRIPT = (
     "# Previous summary\nMy cat is called Tom.\n\n# New messages\n"
     "user: Hi, my name is Ada. [fail:500]\nassistant: Hello Ada.\nuser: Which wines go with grilled fish?"

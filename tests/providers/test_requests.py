@@ -22,11 +22,9 @@ from omniagent.messages import (
     ChatMessage,
     Part,
     ReasoningPart,
-    SteeringPart,
     StepPart,
     TextPart,
 )
-from omniagent.session import window
 from tests.providers.canned import Json
 from tests.providers.conftest import MakeProvider
 from tests.providers.helpers import ADD, ALL_APIS, APIS, CITY, answer, ask, called, finish_of, only, streamed, text_of
@@ -135,27 +133,6 @@ async def test_the_model_reads_why_a_tool_failed_and_that_a_call_was_interrupted
         item.get("output") or item.get("content") for item in items if "output" in item or item.get("role") == "tool"
     ]
     assert told == ["No such city: Atlantis.", ORPHAN_ERROR]
-
-
-@pytest.mark.parametrize("api", APIS)
-async def test_a_message_that_joined_the_answer_is_sent_as_the_users_after_the_tools_outputs(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    so_far: list[Part] = [
-        StepPart(),
-        TextPart(text="Adding."),
-        called("call_1"),
-        SteeringPart(message_id="m2", text="[echo:x]"),
-    ]
-    messages = window.compose([], window.Limits(30, 1000), ChatMessage.user("Add."), so_far)
-    body = await sent(provider_of, offline, api, *messages)
-    items = body["input"] if api == "responses" else body["messages"][1:]
-    assert [item.get("role", item.get("type")) for item in items] == (
-        ["user", "assistant", "function_call", "function_call_output", "user"]
-        if api == "responses"
-        else ["user", "assistant", "tool", "assistant", "user"]
-    )
-    assert items[-1]["content"] == "[echo:x]"
 
 
 async def test_chat_completions_are_never_sent_two_user_messages_in_a_row(

@@ -191,17 +191,6 @@ def metrics_of(alarm: dict[str, Any]) -> dict[str, dict[str, str]]:
     return {stat["MetricName"]: {item["Name"]: item["Value"] for item in stat.get("Dimensions", ())} for stat in stats}
 
 
-def test_each_front_has_alarms_of_its_own(deploy: Deploy) -> None:
-    urls, api = (deploy(**given).resources("AWS::CloudWatch::Alarm") for given in ({}, API))
-    [rest] = deploy(**API).resources("AWS::ApiGateway::RestApi").values()
-    stage = {"ApiName": rest["Name"], "Stage": "live"}
-    assert metrics_of(api["Api5xx"]) == {"5XXError": stage, "Count": stage}
-    assert metrics_of(api["ApiRefusals"]) == {"4XXError": stage, "Count": stage}
-    assert metrics_of(urls["UrlRefusals"]).keys() == {"Url4xxCount", "UrlRequestCount"}
-    of_urls, of_api = {"ChatUrl5xx", "SessionsUrl5xx", "UrlRefusals"}, {"Api5xx", "ApiRefusals"}
-    assert (urls.keys() & (of_urls | of_api), api.keys() & (of_urls | of_api)) == (of_urls, of_api)
-
-
 @pytest.mark.parametrize(
     ("front", "of_chat", "of_sessions"),
     [({}, "ChatUrl5xx", "SessionsUrl5xx"), (API, "Api5xx", "Api5xx")],

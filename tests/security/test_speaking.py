@@ -36,24 +36,16 @@ def ada(world: World) -> User:
 
 
 @pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator["_Lines"]:
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """What is logged meanwhile, as Lambda logs it."""
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "chat")
     root = logging.getLogger()
     before = list(root.handlers)
     out = io.StringIO()
     setup_logging("INFO", stream=out)
-    yield _Lines(out)
+    yield out
     for handler in [handler for handler in root.handlers if handler not in before]:
         root.removeHandler(handler)
-
-
-class _Lines:
-    def __init__(self, out: io.StringIO) -> None:
-        self._out = out
-
-    def read(self) -> list[Json]:
-        return [json.loads(line) for line in self._out.getvalue().splitlines()]
 
 
 def test_whom_the_operator_does_not_trust_speaks_for_nobody(world: World, ada: User) -> None:
@@ -78,7 +70,7 @@ def test_whom_the_operator_does_not_trust_speaks_for_nobody(world: World, ada: U
     assert stored(world) == before
 
 
-def test_the_log_says_who_from_where_and_why_not(world: World, lines: _Lines) -> None:
+def test_the_log_says_who_from_where_and_why_not(world: World, log: io.StringIO) -> None:
     user = world.user()
     assert user.call("GET", "/sessions").status_code == 200
     world.client(signer=STRANGER, headers={"x-user-id": "ada"}).get("http://sessions/sessions")
@@ -87,7 +79,8 @@ def test_the_log_says_who_from_where_and_why_not(world: World, lines: _Lines) ->
     user.call("GET", "/nowhere")
     user.call("GET", "/sessions", headers={"host": "a:b:c"})
     user.call("GET", "/sessions/none")
-    found = [line for line in lines.read() if line["message"] in {"caller authenticated", "request refused"}]
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    found = [line for line in lines if line["message"] in {"caller authenticated", "request refused"}]
     assert {line["source_ip"] for line in found} == {SOURCE}
     who, by = user_id_of(user.client_id), user_id_of(f"iam:{SIGNER}")
     assert [(line["message"], line.get("user_id"), line.get("signer")) for line in found[:1]] == [
@@ -101,4 +94,4 @@ def test_the_log_says_who_from_where_and_why_not(world: World, lines: _Lines) ->
         (None, 400, "event unreadable: ValueError"),
         (who, 404, "not_found"),
     ]
-    assert SIGNER not in str(lines.read())
+    assert SIGNER not in log.getvalue()

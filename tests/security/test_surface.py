@@ -3,15 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import httpx
 import pytest
 
-from local.aws import Aws
 from local.model import OfflineModel
-from local.stack import StackOptions, local_stack
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
-from tests.fixtures.zygote import forks
 from tests.security.routes import ROUTES, Route, owner_for
 
 ORIGIN, OTHER = "https://app.example.com", "https://evil.example.com"
@@ -80,31 +76,3 @@ def test_behind_api_gateway_the_functions_answer_for_cors(behind_api: World, fun
     )
     assert answered.headers["access-control-allow-origin"] == ORIGIN
     assert "access-control-allow-credentials" not in answered.headers
-
-
-async def preflight(http: httpx.AsyncClient, url: str, origin: str) -> dict[str, str]:
-    asked = {"origin": origin, "access-control-request-method": "POST", "access-control-request-headers": "x-user-id"}
-    response = await http.options(url, headers=asked)
-    return {name: value for name, value in response.headers.items() if name.startswith("access-control-")}
-
-
-async def test_the_template_alone_says_which_origins_may_call(mongod: str, aws: Aws, model: OfflineModel) -> None:
-    for origins, allowed in ((ORIGIN, [ORIGIN]), ("", [])):
-        options = StackOptions(
-            mongodb_uri=mongod,
-            openai_base_url=model.base_url,
-            aws=aws,
-            functions=("chat", "sessions"),
-            parameters={"CorsOrigins": origins},
-            emulator={"launcher": forks()},
-        )
-        async with local_stack(options) as stack, httpx.AsyncClient(trust_env=False, timeout=60) as http:
-            for function in ("chat", "sessions"):
-                url = stack.emulator.url_of(function)
-                found = {name: await preflight(http, url, name) for name in (ORIGIN, OTHER)}
-                told = [name for name, headers in found.items() if "access-control-allow-origin" in headers]
-                assert told == allowed
-                for headers in found.values():
-                    assert headers.get("access-control-allow-origin") != "*"
-                    assert "x-user" not in headers.get("access-control-allow-headers", ""), "for back ends alone"
-                    assert "access-control-allow-credentials" not in headers
