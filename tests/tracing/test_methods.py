@@ -46,6 +46,15 @@ async def test_a_call_is_a_span_and_returns_what_the_function_returns(recorded: 
     assert recorded.attributes("add") == {"openinference.span.kind": "TOOL", "left": 1}
 
 
+async def test_the_span_of_a_database_method_names_its_system_and_operation(recorded: Recorded) -> None:
+    await Worker().begin_turn()
+    assert recorded.attributes("mongodb.begin_turn") == {
+        "db.system.name": "mongodb",
+        "db.operation.name": "begin_turn",
+        "db.collection.name": "messages",
+    }
+
+
 async def test_a_generator_is_one_span_that_never_becomes_the_readers(recorded: Recorded) -> None:
     with trace_operation("reader"):
         async for number in Worker().stream(2):
@@ -93,6 +102,27 @@ async def test_a_generator_that_raises_ends_its_span_as_failed(recorded: Recorde
     with pytest.raises(ValueError, match="hush"):
         [number async for number in Worker().broken()]
     assert recorded["broken"].status.status_code is StatusCode.ERROR
+
+
+async def test_a_span_left_open_by_an_undecorated_generator_ends_quietly_in_another_task(
+    recorded: Recorded, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def careless() -> AsyncGenerator[int, None]:
+        with trace_operation("careless"):
+            yield 1
+
+    source = careless()
+    await asyncio.create_task(anext(source))
+    await source.aclose()
+    assert recorded.names == ["careless"]
+    assert not caplog.records
+
+
+async def test_without_an_instrumentor_functions_and_generators_work_as_written() -> None:
+    worker = Worker()
+    assert worker.add(1, 2) == 3
+    assert await worker.answer() == "42"
+    assert [number async for number in worker.stream(3)] == [0, 1, 2]
 
 
 def test_a_sync_generator_is_refused() -> None:
