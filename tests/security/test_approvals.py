@@ -91,15 +91,6 @@ def test_a_list_of_many_comes_in_pages(world: World) -> None:
     assert second["before"] is None
 
 
-def test_what_waits_is_gone_with_its_session(world: World) -> None:
-    user = world.user()
-    [part] = tools(wait(user))
-    assert user.call("DELETE", "/sessions/{}").status_code == 204
-    assert user.call("GET", "/approvals").json()["approvals"] == []
-    path = f"/chat/approvals/{part['approval']['id']}"
-    check_problem(user.call("POST", path, json={"approved": True}), 404, "unknown_request")
-
-
 def test_forged_answers_run_nothing_and_change_nothing(world: World) -> None:
     forger = Forger(world)
     counts = forger.forge(examples(150))
