@@ -152,16 +152,14 @@ def answering(url: str, process: "subprocess.Popen[bytes]") -> Iterator[Iterator
 
 def test_the_tests_of_an_agent_pass() -> None:
     """In a process of their own: this one already has the product's fixtures."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "examples/test_agent.py",
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "pytest_asyncio.plugin", "-p", "pytest_timeout"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "examples/test_agent.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # others take seconds to load
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
     assert done.returncode == 0, done.stdout

@@ -22,7 +22,7 @@ from omniagent.errors import (
     ModelStreamBroken,
     ModelUnavailable,
 )
-from tests.providers.canned import Canned, frames, reply, saying, serve, stream, text_deltas
+from tests.providers.canned import frames, reply, saying, serve, stream, text_deltas
 from tests.providers.conftest import MakeProvider
 from tests.providers.helpers import ALL_APIS, ask, streamed, text_of
 
@@ -200,11 +200,6 @@ async def test_the_environment_of_the_sdk_is_not_read(
         await streamed(provider_of("responses", server.base_url, organization="org-1", project="proj-1"), ask("Hi."))
         assert "org-1" in server.heads[-1]
         assert "proj-1" in server.heads[-1]
-
-
-def assert_nothing_from_environment(server: Canned) -> None:
-    assert server.keys == ["given"]
-    assert "from-the-environment" not in server.heads[-1]
 
 
 def test_every_exception_of_the_sdk_is_translated() -> None:
