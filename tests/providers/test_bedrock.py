@@ -176,3 +176,18 @@ def test_the_settings_choose_the_api_and_no_key_is_passed() -> None:
 def test_an_unknown_kind_of_authorization_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="'sigv4' or 'token'"):
         get_llm_provider(CLAUDE, auth="key")
+
+
+async def test_a_process_without_credentials_gets_an_auth_error(
+    point_to: Point, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://elsewhere.example/keys"}
+    async with serve(stream(saying("messages", "Hello."))) as server:
+        point_to(server)
+        with pytest.raises(ModelAuthError, match="UntrustedCredentialsEndpoint"):
+            await told(provider_of(CLAUDE, "messages", credentials=CredentialCache(environment)))
+
+
+async def test_bedrock_announces_no_end_of_its_models(point_to: Point) -> None:
+    for name in (CLAUDE, OPENAI):
+        assert await get_llm_provider(name).shutdown_date() is None

@@ -280,6 +280,13 @@ def test_think_tags_at_the_beginning_are_reasoning(
     assert told == [*events, ModelFinish("stop", Usage())]
 
 
+def test_a_call_follows_the_reasoning_of_an_open_think_tag() -> None:
+    deltas: list[Json] = [{"content": "<think>Add <"}, piece('{"a": 1}', index=0, id=ID, name="add")]
+    told = merged(read(ThinkingReader("", "both"), frames(chat_chunks(*deltas, finish="tool_calls"), done=True)))
+    assert told[:2] == [ModelReasoning("Add <"), ModelReasoningDone()]
+    assert told[2:-1] == call_events(ID, '{"a": 1}')
+
+
 def test_the_usage_may_come_at_the_end() -> None:
     details = {"prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 2}}
     usage = {"prompt_tokens": 5, "completion_tokens": 4, **details}

@@ -65,6 +65,11 @@ def test_an_empty_name_is_a_wrong_setting(model: str | list[str]) -> None:
         ProviderPool().get(model)
 
 
+def test_a_factory_that_makes_something_else_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="registered for 'acme/x' makes must be an LLMProvider, not None"):
+        ProviderPool(registrations={"acme": lambda _: None}).get("acme/x")  # type: ignore[dict-item,return-value]
+
+
 async def test_the_settings_choose_api_address_and_key() -> None:
     async def key() -> str:
         return "from-a-function"

@@ -14,6 +14,7 @@ from openai import _exceptions as sdk_exceptions
 from local.model import OfflineModel
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.llm_provider import ModelText
+from omniagent.ai.providers.openai import openai_client
 from omniagent.ai.providers.openai.openai_client import MODEL_ERRORS
 from omniagent.errors import (
     ConfigurationError,
@@ -22,6 +23,7 @@ from omniagent.errors import (
     ModelStreamBroken,
     ModelUnavailable,
 )
+from omniagent.network import PeerTimeout
 from tests.providers.canned import frames, reply, saying, serve, stream, text_deltas
 from tests.providers.conftest import MakeProvider
 from tests.providers.helpers import ALL_APIS, ask, streamed, text_of
@@ -230,6 +232,18 @@ async def test_a_silent_model_is_asked_once_however_many_retries_there_are(
     async with serve(answer) as server:
         # A busy machine has to ask within this time.
         provider = provider_of(api, server.base_url, timeout_seconds=1, max_retries=5)
+        with pytest.raises(ModelUnavailable, match="silent"):
+            await streamed(provider, ask("Hi."))
+        assert len(server.bodies) == 1
+
+
+async def test_a_silent_model_is_asked_once_although_its_timeout_is_extended(
+    provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is for a process that got no CPU when its time was over."""
+    monkeypatch.setattr(openai_client, "PeerTimeout", lambda when: PeerTimeout(when + 30))
+    async with serve(SILENCE) as server:
+        provider = provider_of("responses", server.base_url, timeout_seconds=1, max_retries=5)
         with pytest.raises(ModelUnavailable, match="silent"):
             await streamed(provider, ask("Hi."))
         assert len(server.bodies) == 1

@@ -261,6 +261,15 @@ def test_ids_do_not_repeat_when_random_does(collector: Collector) -> None:
     assert len(ids) == 3
 
 
+def test_configuring_twice_keeps_the_first(collector: Collector) -> None:
+    configure_tracing(collector.url, service_name="chat")
+    instrumentor = configure_tracing("http://127.0.0.1:1", service_name="other")
+    with trace_operation("work"):
+        pass
+    assert instrumentor.flush(30)
+    assert collector.span_names == ["work"]
+
+
 async def test_a_flush_does_not_wait_longer_for_a_collector_than_allowed(collector: Collector) -> None:
     configure_tracing(collector.url, service_name="chat")
     collector.answering.clear()
