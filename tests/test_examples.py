@@ -1,6 +1,5 @@
 """The examples, run as their readers would."""
 
-import asyncio
 import json
 import os
 import signal
@@ -15,11 +14,8 @@ import httpx
 import pytest
 from pymongo import MongoClient
 
-from examples.chat import shown
 from local.ports import free_port
 from local.template import ROOT
-from omniagent import Agent, InMemorySessionManager, Runner
-from omniagent.testing import InMemoryStore, ScriptedModel
 from tests.fixtures.endings import PATIENCE_SECONDS
 
 LONG_ANSWER = "[slow:20] [long:2000]"
@@ -93,24 +89,6 @@ def test_ctrl_c_in_chat_stores_the_shown_text_for_the_next_run(
     assert "May forget_everything run with {}? [y/N] Nothing is forgotten." in numbers
 
 
-@pytest.mark.parametrize("rounds", range(16))
-async def test_ctrl_c_before_the_answer_begins_asks_nothing_again(rounds: int) -> None:
-    """It comes in any round of the event loop. What it cancels is not asked a second time, and nothing hangs."""
-    model = ScriptedModel(default=["Half an", asyncio.Event()])
-    chat = InMemorySessionManager("ada", "chat", store=InMemoryStore())
-    runner = Runner(Agent("helper", ""), chat, provider=model)
-    asked = asyncio.create_task(shown(runner, runner.run_stream("Hello?")))
-    for _ in range(rounds):
-        await asyncio.sleep(0)
-    asked.cancel()
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-        await chat.open_turns.finish()
-    head = await chat.head()
-    assert (len(model.requests) <= 1, head is None or head.turn is None) == (True, True)
-
-
 def test_a_server_that_gets_sigterm_stores_what_was_streamed(environment: dict[str, str]) -> None:
     port = free_port()
     with running(environment, "examples.server", str(port)) as process:
@@ -174,16 +152,14 @@ def answering(url: str, process: "subprocess.Popen[bytes]") -> Iterator[Iterator
 
 def test_the_tests_of_an_agent_pass() -> None:
     """In a process of their own: this one already has the product's fixtures."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "examples/test_agent.py",
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "pytest_asyncio.plugin", "-p", "pytest_timeout"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "examples/test_agent.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # others take seconds to load
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
     assert done.returncode == 0, done.stdout

@@ -1,7 +1,6 @@
 """The tests themselves: none can reach a real model."""
 
 import asyncio
-import os
 import socket
 
 import pytest
@@ -26,7 +25,3 @@ async def test_a_provider_that_would_leave_the_machine_is_stopped() -> None:
     with pytest.raises(LeftTheMachine):
         await anext(provider.stream(ModelRequest("", [ChatMessage.user("Hello?")])))
     await provider.aclose()
-
-
-def test_there_is_no_key() -> None:
-    assert "OPENAI_API_KEY" not in os.environ

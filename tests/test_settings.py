@@ -80,13 +80,9 @@ def test_a_value_that_cannot_be_read_is_named(name: str, value: str, said: str) 
     ("value", "said"),
     [
         ({"max_steps": 0}, "max_steps must be at least 1, not '0'"),
-        ({"max_steps": "three"}, "max_steps must be a number, not 'three'"),
         ({"max_steps": None}, "max_steps must be of type int, not None"),
         ({"max_steps": True}, "max_steps must be of type int, not True"),
-        ({"lease_seconds": float("inf")}, "lease_seconds must be a finite number, not 'inf'"),
         ({"lease_seconds": 0.9}, "TICK_SECONDS (0.5) must be at most half of LEASE_SECONDS (0.9)"),
-        ({"name_sessions": "perhaps"}, "name_sessions must be true or false, not 'perhaps'"),
-        ({"auth_mode": "maybe"}, "auth_mode must be one of iam, jwt, none, not 'maybe'"),
         ({"model": ["gpt-6-sol"]}, "model must be of type str, not ['gpt-6-sol']"),
         ({"mongodb_database": " "}, "MONGODB_DATABASE is not a name MongoDB accepts: ''"),
     ],

@@ -14,7 +14,6 @@ import pytest
 from local.aws import Aws
 from omniagent.aws.secrets import SecretStore
 from omniagent.errors import ConfigurationError, SecretsUnavailable
-from omniagent.invocation import RESPONSE_SECONDS, ends_within
 from tests.fixtures.endpoint import Endpoint
 
 SLOW = "arn:aws:secretsmanager:us-east-1:123456789012:secret:slow"
@@ -67,13 +66,6 @@ async def test_refreshes_in_quick_succession_read_nothing_new(aws: Aws) -> None:
     assert await asyncio.gather(*(store.get(arn, refresh=True) for _ in range(5))) == ["first"] * 5
 
 
-async def test_concurrent_callers_get_several_secrets(aws: Aws) -> None:
-    one, two = aws.put_secret("one", "1st"), aws.put_secret("two", '{"api_key": "2nd"}')
-    store = SecretStore()
-    values = await asyncio.gather(store.get(one), store.get(two, "api_key"), store.get(one))
-    assert tuple(values) == ("1st", "2nd", "1st")
-
-
 async def test_a_missing_secret_is_named_with_what_to_check(aws: Aws) -> None:
     arn = aws.put_secret("present", "x").replace("present", "absent")
     with pytest.raises(ConfigurationError, match=r"absent: ResourceNotFoundException.*GetSecretValue"):
@@ -100,26 +92,6 @@ async def test_a_service_that_does_not_answer_is_unavailable_after_the_timeout()
     with pytest.raises(SecretsUnavailable, match="slow") as failure:
         await SecretStore(timeout_seconds=0.2).get(SLOW)
     assert (failure.value.status, failure.value.retry_after) == (503, 2.0)
-
-
-async def test_a_service_that_cannot_answer_for_a_moment_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    busy = (400, {"__type": "ThrottlingException"})
-    with Endpoint(busy, (500, {}), (503, b""), (200, {"SecretString": "found"})) as endpoint:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint.url)
-        assert await SecretStore(timeout_seconds=60).get(SLOW) == "found"
-    assert len(endpoint.requests) == 4
-
-
-async def test_a_secret_is_asked_for_as_long_as_the_invocation_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    busy = (400, {"__type": "ThrottlingException"})
-    with Endpoint(*[busy] * 4, (200, {"SecretString": "found"})) as endpoint:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint.url)
-        store = SecretStore()
-        with ends_within(RESPONSE_SECONDS), pytest.raises(SecretsUnavailable, match="ThrottlingException"):
-            await store.get(SLOW)
-        assert len(endpoint.requests) == 1
-        with ends_within(300):
-            assert await store.get(SLOW) == "found"
 
 
 async def test_a_refusal_is_a_wrong_setting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

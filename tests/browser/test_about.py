@@ -1,7 +1,5 @@
 """The page is about the agent that is being written, and about the model that answers."""
 
-import re
-
 from playwright.async_api import Page, Route, expect
 
 from local.background import BackgroundStack
@@ -64,9 +62,3 @@ async def test_another_model_answers_with_a_key_that_nothing_keeps(
     await expect(chip).to_be_visible()
     await playground.ask("Hello")
     await expect(playground.answer).to_contain_text("I am the offline model")
-
-
-async def test_every_suggestion_of_the_example_has_an_answer_of_its_own(playground: Playground, page: Page) -> None:
-    await page.get_by_role("button", name=re.compile("Write a Python function")).click()
-    await expect(playground.answer).to_contain_text("Trial division up to the square root")
-    await playground.ended()

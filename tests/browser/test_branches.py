@@ -59,19 +59,6 @@ async def test_an_earlier_answer_is_generated_again_as_a_version_of_its_own(play
     await expect(playground.answer).to_contain_text("Two")
 
 
-async def test_an_edit_of_the_first_question_begins_the_chat_anew(playground: Playground) -> None:
-    await playground.ask("[echo:One]")
-    first = playground.questions.first
-    await first.hover()
-    await first.get_by_role("button", name="Edit this message").click()
-    await first.get_by_role("textbox").fill("[echo:Something else]")
-    await playground.button("Send").first.click()
-    await expect(playground.answer).to_contain_text("Something else")
-    await playground.ended()
-    await expect(playground.questions).to_have_count(1)
-    await expect(versions(first)).to_have_text("2/2")
-
-
 async def test_an_edit_that_is_refused_leaves_what_was_there(playground: Playground, page: Page) -> None:
     await playground.ask("[echo:One]")
     first = playground.questions.first

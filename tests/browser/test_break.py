@@ -59,7 +59,9 @@ async def test_a_turn_with_tools_and_an_approval_is_saved_as_a_test_that_passes(
     file = tmp_path / (await download.value).suggested_filename
     await (await download.value).save_as(file)
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "functions"), str(ROOT / "layers/core")])}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(file)]
+    variables["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # others take seconds to load
+    options = ["-q", "-p", "no:cacheprovider", "-p", "pytest_asyncio.plugin", "-c", os.devnull]
+    command = [sys.executable, "-m", "pytest", *options, str(file)]
     run = partial(subprocess.run, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
     played = await asyncio.to_thread(run, command)
     assert played.returncode == 0, played.stdout

@@ -5,7 +5,7 @@ import re
 
 from playwright.async_api import Page, expect
 
-from tests.browser.playground import OpenPage, Playground, text_of
+from tests.browser.playground import OpenPage, Playground
 
 # Notes the text of the last answer after each change on the page, and whether its footer is there.
 OBSERVE = """() => {
@@ -144,19 +144,6 @@ async def test_reasoning_is_folded_and_the_panel_has_the_events_as_they_came_and
     await panel.locator("summary").filter(has_text="calculator").click()
     await expect(panel).to_contain_text("Calculate an arithmetic expression exactly")
     await expect(panel.get_by_role("group", name="Parameters").filter(visible=True)).to_contain_text('"expression"')
-
-
-async def test_an_answer_is_regenerated_and_the_new_one_takes_its_place(playground: Playground) -> None:
-    await playground.ask("[echo:First]")
-    await playground.ask("Hello")
-    old = (await playground.stored())[-1]
-    await playground.answer.get_by_role("button", name="Regenerate").click()
-    await expect(playground.answer).to_contain_text("Hello!")
-    await playground.ended()
-    await expect(playground.answers).to_have_count(2)
-    new = (await playground.stored())[-1]
-    assert new["id"] != old["id"]
-    assert text_of(new) == text_of(old)
 
 
 async def test_the_panel_shows_a_summary_requested_in_another_browser(open_page: OpenPage) -> None:

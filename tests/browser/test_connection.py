@@ -1,9 +1,8 @@
 """The playground as the client of another stack."""
 
-import asyncio
 import re
 
-from playwright.async_api import Request, Route, expect
+from playwright.async_api import Request, expect
 
 from tests.browser.playground import OpenPage
 from tests.fixtures.proxy import Proxy
@@ -32,29 +31,6 @@ async def test_the_page_can_be_pointed_at_another_stack_with_a_token(open_page: 
     assert {request.headers.get("authorization") for request in api} == {"Bearer secret-token"}
     assert not [request for request in asked if "secret-token" in request.url]
     assert "secret-token" not in await page.evaluate("JSON.stringify(localStorage)")
-
-
-async def test_a_late_description_of_the_previous_stack_is_ignored(open_page: OpenPage, wire: Proxy) -> None:
-    playground = await open_page(url=wire.url)
-    page = playground.page
-    connected = asyncio.Event()
-
-    async def hold(route: Route) -> None:
-        await connected.wait()
-        await route.continue_()
-
-    await page.route("**/local/info", hold)
-    async with page.expect_response("**/local/info"):
-        await page.reload()
-        await playground.button("Connection settings").click()
-        await page.get_by_label("ChatUrl").fill(f"{playground.server}/chat")
-        await page.get_by_label("SessionsUrl").fill(f"{playground.server}/")
-        await playground.button("Connect").click()
-        await expect(page.get_by_text(playground.server.removeprefix("http://"))).to_be_visible()
-        connected.set()
-    await playground.ask("[echo:From afar]")
-    await expect(playground.answer).to_contain_text("From afar")
-    await expect(playground.trace).to_have_count(0)
 
 
 async def test_an_unreachable_stack_is_refused_and_another_can_be_left_again(open_page: OpenPage, wire: Proxy) -> None:

@@ -36,25 +36,6 @@ async def test_chats_are_renamed_and_deleted_once_that_is_confirmed(playground: 
     assert playground.session_id == ""
 
 
-async def test_the_server_names_a_chat_by_and_by_and_the_page_shows_it(playground: Playground, page: Page) -> None:
-    asked: list[str] = []
-    lists = 0
-
-    async def tell(route: Route) -> None:
-        nonlocal lists
-        lists += 1
-        told = await (await route.fetch()).json()
-        named = [session if lists > 5 else {**session, "name": None} for session in told["sessions"]]
-        await route.fulfill(json={**told, "sessions": named})
-
-    page.on("request", lambda request: asked.append(request.url))
-    await expect(page.get_by_text("Offline model")).to_be_visible()
-    await page.route(re.compile(r"/sessions\?"), tell)
-    await playground.ask("Where do I park in Lisbon?")
-    await expect(playground.chats).to_have_text([re.compile("Lisbon")])
-    assert not [url for url in asked if url.endswith("/name")]
-
-
 async def test_where_the_server_names_no_chat_the_page_lets_the_model_do_it(playground: Playground, page: Page) -> None:
     async def tell(route: Route) -> None:
         told = await (await route.fetch()).json()

@@ -1,8 +1,6 @@
 """Turns that do not run straight through: stopped, resumed, failed, refused."""
 
-import asyncio
 import re
-from urllib.parse import urlsplit
 
 from playwright.async_api import Page, Route, expect
 
@@ -10,7 +8,6 @@ from tests.browser.playground import OpenPage, Playground, text_of
 from tests.fixtures.proxy import Proxy
 
 SLOW = "[slow:80] [long:500]"
-BRIEFLY_SLOW = "[slow:40] [long:60]"
 # Goes silent in the middle, until it is stopped.
 STALLED = "[stall] [echo:one two three four]"
 
@@ -47,21 +44,6 @@ async def test_a_stop_before_the_first_event_waits_for_the_turn(playground: Play
     await expect(playground.answer.get_by_text("Stopped")).to_be_visible()
 
 
-async def test_a_question_asked_before_the_page_listens_for_others_is_answered(playground: Playground) -> None:
-    held = asyncio.Event()
-
-    async def hold(route: Route) -> None:
-        await held.wait()
-        await route.continue_()
-
-    await playground.page.route("**/local/activity*", hold)
-    await playground.page.reload()
-    await playground.ask("[echo:At once]")
-    held.set()
-    await expect(playground.answer).to_contain_text("At once")
-    await playground.page.unroute_all(behavior="wait")
-
-
 async def test_a_reload_in_the_middle_of_an_answer_resumes_it(playground: Playground) -> None:
     await playground.begin(SLOW)
     await playground.has_begun_to_answer()
@@ -69,30 +51,6 @@ async def test_a_reload_in_the_middle_of_an_answer_resumes_it(playground: Playgr
     await playground.has_begun_to_answer()
     await _goes_on(playground)
     await playground.stop.click()
-    await playground.ended()
-    await _shows_exactly_what_is_stored(playground)
-
-
-async def test_an_answer_that_ended_during_a_reload_is_shown(playground: Playground) -> None:
-    """The messages are read while the turn runs, the stream is asked for when it is over."""
-    page = playground.page
-    listed = asyncio.Event()
-
-    async def list_first(route: Route) -> None:
-        await route.continue_()
-        listed.set()
-
-    async def resume_last(route: Route) -> None:
-        await listed.wait()
-        async with playground.api() as api:
-            await api.get(urlsplit(route.request.url).path)  # follows the turn to its end
-        await route.continue_()
-
-    await playground.begin(BRIEFLY_SLOW)
-    await page.route("**/messages*", list_first)
-    await page.route("**/stream", resume_last)
-    await page.reload()
-    await expect(playground.answers).to_have_count(1)
     await playground.ended()
     await _shows_exactly_what_is_stored(playground)
 
@@ -260,16 +218,6 @@ async def test_messages_written_during_an_answer_are_sent_after_it_or_taken_back
     await playground.ended()
     await expect(waiting).to_have_count(0)
     assert [text_of(message) for message in await playground.stored()][2::2] == ["[echo:Second]", "[echo:Third]"]
-
-
-async def test_an_answer_goes_on_while_another_chat_is_open(playground: Playground) -> None:
-    await playground.begin("[slow:40] [long:40]")
-    running = playground.session_id
-    await playground.page.keyboard.press("Control+Shift+O")
-    await playground.ask("Hello")
-    await playground.open(f"/#/chat/{running}")
-    await playground.ended()
-    await _shows_exactly_what_is_stored(playground)
 
 
 async def _goes_on(playground: Playground) -> None:

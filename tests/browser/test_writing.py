@@ -67,20 +67,6 @@ async def test_a_question_that_found_no_agent_is_answered_once_the_file_is_saved
     await expect(page.get_by_text("Local stack")).to_be_visible()
 
 
-async def test_the_dot_says_when_the_stack_is_gone(playground: Playground, page: Page) -> None:
-    await expect(page.get_by_text("Local stack")).to_be_visible()
-    await page.route("**/local/activity*", lambda route: route.abort())
-    await page.reload()
-    await expect(page.locator("#stack-dot")).to_have_class("dot gone")
-    await expect(page.get_by_text("No connection")).to_be_visible()
-
-
-async def test_a_chat_whose_first_answer_failed_has_the_name_of_its_question(playground: Playground) -> None:
-    await playground.begin("Where do I park in the old town of Lisbon? [fail:400]")
-    await expect(playground.alert).to_be_visible()
-    await expect(playground.chats).to_have_text(["Where do I park in the"])
-
-
 async def test_reasoning_streams_and_is_folded_with_its_time(playground: Playground) -> None:
     await playground.begin("[slow:40] [reason] [echo:Done]")
     reasoning = playground.answer.locator("details.reasoning")

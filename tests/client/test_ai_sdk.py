@@ -9,15 +9,13 @@ import pytest
 from pydantic import TypeAdapter
 
 from omniagent import Agent, tool
-from omniagent.messages import Part, TextPart
-from omniagent.protocol import events
+from omniagent.messages import Part
 from omniagent.protocol.ui_messages import ui_message
 from omniagent.session.ids import new_id
 from omniagent.turns.engine import following
 from tests.client.conftest import SdkClient, Server
 from tests.fixtures.conversation import QUICK, Conversation
 from tests.fixtures.conversation import seen as seen_of
-from tests.fixtures.live_turns import begin_turn, journal
 from tests.runner.scenarios import SCENARIOS, Scenario, agent
 from tests.runner.sessions import Polled, until
 
@@ -81,19 +79,6 @@ async def test_stop_keeps_the_text(sdk: SdkClient, server: Server, conversation:
     assert [part["data"]["status"] for part in seen["data"]] == ["cancelled"]
 
 
-async def test_stop_during_a_tool(sdk: SdkClient, server: Server, conversation: Conversation) -> None:
-    @tool
-    async def wait() -> None:
-        """Wait until stopped."""
-        await asyncio.Event().wait()
-
-    asked = server.conversation = conversation.but(agent=Agent("helper", "", [wait]))
-    stop = send("[tool:wait {}]", when="tool-input-available", then="stop")
-    seen = await sdk.drive(server.url, asked.session_id, stop)
-    assert (seen["status"], seen["messages"]) == ("ready", stored(asked))
-    assert seen["messages"][1]["parts"][1]["state"] == "output-error"
-
-
 def slow_agent() -> tuple[Agent, asyncio.Event]:
     """An agent with a tool that answers when the test lets it."""
     released = asyncio.Event()
@@ -140,22 +125,6 @@ async def test_resuming_in_the_same_chat_replaces_what_was_half_built(
     seen = await sdk.drive(server.url, asked.session_id, cut, stop)
     assert (seen["status"], seen["error"]) == ("ready", None)
     assert seen["messages"] == stored(asked)
-
-
-async def test_client_that_resumes_a_dead_turn_gets_it_finished(
-    sdk: SdkClient, server: Server, conversation: Conversation
-) -> None:
-    asked = server.conversation = conversation
-    question = [TextPart(text="[echo:The whole answer.]")]
-    turn = await begin_turn(asked.session, question[0].text, is_dead=True)
-    said = [events.Start(turn.id, {}), events.StartStep(), events.TextStart("0"), events.TextDelta("0", "The wh")]
-    await journal(asked.registry, asked.session, turn, said)
-    before = [ui_message("m1", "user", question, {})]
-    seen = await sdk.drive(server.url, asked.session_id, {"do": "resume"}, messages=before)
-    assert (seen["status"], seen["error"]) == ("ready", None)
-    assert [message["parts"] for message in seen["messages"]] == [message["parts"] for message in stored(asked)]
-    assert seen["messages"][1] == stored(asked)[1]
-    assert seen["messages"][1]["metadata"]["status"] == "complete"
 
 
 async def test_a_client_that_only_reconnects_ends_with_the_parts_of_an_undisturbed_run(
@@ -208,21 +177,6 @@ def _without_ids(parts: list[Json]) -> list[Json]:
     return [{name: value for name, value in part.items() if name != "toolCallId"} for part in parts]
 
 
-async def test_a_client_that_leaves_does_not_stop_the_turn(
-    sdk: SdkClient, server: Server, conversation: Conversation
-) -> None:
-    helper, released = slow_agent()
-    asked = server.conversation = conversation.but(agent=helper)
-    leave = send(THINK, when="tool-input-available", then="leave")
-    seen = await sdk.drive(server.url, asked.session_id, leave)
-    assert seen["finishes"][0]["isAbort"]
-    resuming = asyncio.create_task(sdk.drive(server.url, asked.session_id, {"do": "resume"}, messages=seen["messages"]))
-    await server.joined.acquire()
-    released.set()
-    assert (await resuming)["messages"] == stored(asked)
-    assert asked.answer["status"] == "complete"
-
-
 async def test_a_stream_that_ends_itself_leaves_a_client_that_resumes_to_the_whole_answer(
     sdk: SdkClient, server: Server, conversation: Conversation
 ) -> None:
@@ -267,20 +221,6 @@ async def test_a_retry_of_an_answered_message_shows_the_one_answer(
     assert asked.model.count == requests
 
 
-async def test_a_retry_while_the_message_is_answered_shows_the_one_answer(
-    sdk: SdkClient, server: Server, conversation: Conversation
-) -> None:
-    helper, released = slow_agent()
-    asked = server.conversation = conversation.but(agent=helper)
-    first = await sdk.drive(server.url, asked.session_id, send(THINK, when="tool-input-available", then="cut"))
-    again = send(THINK, again=first["messages"][0]["id"])
-    retrying = asyncio.create_task(sdk.drive(server.url, asked.session_id, again, messages=first["messages"]))
-    await server.joined.acquire()
-    released.set()
-    assert (await retrying)["messages"] == stored(asked)
-    assert [message["role"] for message in asked.messages] == ["user", "assistant"]
-
-
 async def test_regenerate_replaces_the_last_answer(sdk: SdkClient, server: Server, conversation: Conversation) -> None:
     one, two = send("[echo:One.]"), send("[echo:Two.]")
     before = await sdk.drive(server.url, conversation.session_id, one, two)
@@ -293,11 +233,6 @@ async def test_regenerate_replaces_the_last_answer(sdk: SdkClient, server: Serve
     assert (seen["status"], seen["messages"]) == ("ready", stored(conversation))
     assert seen["messages"][:-1] == before["messages"][:-1]
     assert seen["messages"][-1]["id"] != before["messages"][-1]["id"]
-
-
-async def test_regenerate_needs_no_id(sdk: SdkClient, server: Server, conversation: Conversation) -> None:
-    seen = await sdk.drive(server.url, conversation.session_id, send("[echo:One.]"), {"do": "regenerate"})
-    assert (seen["status"], seen["messages"]) == ("ready", stored(conversation))
 
 
 async def test_a_second_message_is_refused_with_a_reason_while_the_first_is_answered(

@@ -35,32 +35,6 @@ async def test_it_chats_with_tools_and_has_what_is_stored(sdk: SdkClient, stack:
     assert seen["messages"] == await stored(stack, session_id)
 
 
-async def test_stop_on_the_server_keeps_the_text(sdk: SdkClient, stack: BackgroundStack) -> None:
-    session_id = uuid.uuid4().hex
-    stopped = {"do": "send", "text": "[stall] [echo:one two three four]", "when": "text-delta", "then": "stop"}
-    seen = await sdk.drive(stack.url, session_id, stopped)
-    assert (seen["status"], seen["error"]) == ("ready", None)
-    assert seen["messages"][1]["metadata"]["status"] == "cancelled"
-    assert seen["messages"] == await stored(stack, session_id)
-
-
-async def test_a_cut_connection_is_resumed_to_the_whole_message(sdk: SdkClient, stack: BackgroundStack) -> None:
-    session_id = uuid.uuid4().hex
-    cut = {"do": "send", "text": "[slow:20] [long:100]", "when": "text-delta", "then": "cut"}
-    lost = await sdk.drive(stack.url, session_id, cut)
-    assert lost["finishes"][0]["isDisconnect"]
-    seen = await sdk.drive(stack.url, session_id, {"do": "resume"}, messages=lost["messages"])
-    assert (seen["status"], seen["error"]) == ("ready", None)
-    assert seen["messages"] == await stored(stack, session_id)
-
-
-async def test_regenerate_replaces_the_answer(sdk: SdkClient, stack: BackgroundStack) -> None:
-    session_id = uuid.uuid4().hex
-    seen = await sdk.drive(stack.url, session_id, {"do": "send", "text": "[echo:Once.]"}, {"do": "regenerate"})
-    assert (seen["status"], len(seen["messages"])) == ("ready", 2)
-    assert seen["messages"] == await stored(stack, session_id)
-
-
 async def redeploy(emulator: Emulator) -> None:
     """End every process: the next requests start new ones."""
     ended = {process.pid for process in emulator.processes()}

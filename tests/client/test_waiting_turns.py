@@ -160,27 +160,6 @@ async def test_a_page_that_was_reloaded_and_another_browser_answer_one_step_toge
     assert shop.refunds == ["1"]
 
 
-@approving_versions
-async def test_a_page_that_answers_only_some_calls_of_a_step_shows_what_is_stored(
-    sdk: SdkClient, shop: Shop, version: int
-) -> None:
-    waiting = await sdk.drive(*shop.chat, send(THREE), version=version)
-    first, _, third = calls(waiting["messages"])
-    denial = {"tool_call_id": first["toolCallId"], "approved": False}
-    body = {"session_id": shop.conversation.session_id, "replies": [denial]}
-    seen = await sdk.drive(
-        *shop.chat,
-        {"do": "post", "body": body},  # in another browser
-        output(third, {"latitude": 1}, sends=False),
-        {"do": "submit"},
-        messages=waiting["messages"],
-        version=version,
-    )
-    assert (seen["status"], seen["error"]) == ("ready", None)
-    assert states(seen["messages"]) == ["output-denied", "approval-requested", "output-available"]
-    assert comparable(seen["messages"]) == comparable(shop.stored)
-
-
 async def test_a_deep_output_and_a_large_number_do_not_stop_the_chat(
     sdk: SdkClient, server: Server, conversation: Conversation
 ) -> None:
@@ -328,22 +307,6 @@ async def test_version_5_shows_a_request_in_one_place_live_resumed_and_reloaded(
     assert live["messages"] == resumed["messages"] == stored(shop.conversation, sdk=5)
     kinds = [part["type"] for part in live["messages"][-1]["parts"]]
     assert kinds == ["step-start", "tool-refund", "tool-locate", "data-approval-request"]
-
-
-@pytest.mark.parametrize("version", [5, 6, 7])
-async def test_a_page_whose_tool_was_stopped_sends_by_itself_once_and_rests(
-    sdk: SdkClient, server: Server, conversation: Conversation, version: int
-) -> None:
-    @tool
-    async def wait() -> None:
-        """Wait until stopped."""
-        await asyncio.Event().wait()
-
-    asked = server.conversation = conversation.but(agent=Agent("helper", "", [wait]))
-    stop = send("[tool:wait {}]", when="tool-input-available", then="stop")
-    seen = await sdk.drive(server.url, asked.session_id, stop, version=version, answers=True)
-    assert (seen["status"], seen["error"], len(seen["bodies"])) == ("ready", None, 2)
-    assert seen["messages"][-1]["parts"] == [*stored(asked)[-1]["parts"], {"type": "step-start"}]
 
 
 @pytest.mark.parametrize("version", [5, 6, 7])

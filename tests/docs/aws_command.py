@@ -56,9 +56,5 @@ def _read(options: list[str], known: dict[str, tuple[str, str]]) -> tuple[dict[s
     return given, general
 
 
-def _text(value: str) -> str:
-    return Path(value.removeprefix("file://")).read_text() if value.startswith("file://") else value
-
-
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -10,7 +10,6 @@ import pytest
 
 from local.template import ROOT
 from tests.docs.blocks import PAGES, read_blocks
-from tests.docs.run_page import run_page
 from tests.fixtures.endings import PATIENCE_SECONDS
 
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
@@ -53,22 +52,3 @@ def test_every_block_names_its_language(page: Path) -> None:
     known = {"python", "tsx", "ts", "sh", "console", "json", "yaml", "mermaid", "text"}
     for block in read_blocks(page):
         assert block.language in known, f"{page.name}:{block.line}: {block.language!r}"
-
-
-async def test_a_failing_block_fails_its_page_at_the_page_s_own_line(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("# Page\n\n```python\nanswer = 41\n```\n\nText.\n\n```python\nassert answer == 42\n```\n")
-    with pytest.raises(AssertionError) as failure:
-        await run_page(page)
-    place = failure.traceback[-1]
-    assert (str(place.path), place.lineno + 1) == (str(page), 10)
-
-
-async def test_blocks_share_their_names_and_may_await(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "```python\nimport asyncio\n\nloop = asyncio.get_running_loop()\n```\n"
-        "<!-- no-run: it would fail -->\n```python no-run\nassert False\n```\n"
-        "```python\nawait asyncio.sleep(0)\nassert loop is asyncio.get_running_loop()\n```\n"
-    )
-    assert await run_page(page) == 2

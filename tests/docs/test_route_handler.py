@@ -47,7 +47,7 @@ async def call(product: Product, *requests: dict[str, Any], as_shipped: bool = F
 
 
 @pytest.mark.usefixtures("type_errors")  # which installs the packages
-async def test_the_route_handler_signs_for_the_user_of_its_session(product: Product) -> None:
+async def test_the_route_handler_signs_for_its_user_and_refuses_foreign_pages(product: Product) -> None:
     session, ada = new_id(), f"ada-{new_id()}"
     page = {
         "x-demo-user": ada,
@@ -57,14 +57,25 @@ async def test_the_route_handler_signs_for_the_user_of_its_session(product: Prod
     }
     question = json.dumps({"session_id": session, "query": "[echo:Signed]"})
     refund = json.dumps({"query": '[tool:refund {"order": 1001, "euros": 80}]'})
-    streamed, asked, missing, listed, stranger = await call(
+    own = {"x-demo-user": ada, "content-type": "application/json", "host": "app.example"}
+    origins = [
+        {"origin": "https://app.example"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {},
+    ]
+    streamed, asked, missing, listed, stranger, *pages = await call(
         product,
         {"method": "POST", "path": "/chat", "headers": page, "body": question},
         {"method": "POST", "path": "/chat", "headers": page | {"x-ai-sdk": "5"}, "body": refund},
         {"method": "GET", "path": f"/chat/{new_id()}/stream", "headers": page},
         {"method": "GET", "path": "/sessions?search=signed", "headers": page},
         {"method": "GET", "path": "/sessions", "headers": {}},
+        *({"method": "POST", "path": "/chat", "headers": own | each, "body": "{}"} for each in origins),
     )
+    assert [answer["status"] for answer in pages] == [422, *[403] * 5]
     assert (streamed["status"], streamed["headers"]["x-session-id"]) == (200, session)
     assert streamed["headers"]["x-vercel-ai-ui-message-stream"] == "v1"
     assert streamed["body"].endswith("data: [DONE]\n\n")
@@ -75,23 +86,6 @@ async def test_the_route_handler_signs_for_the_user_of_its_session(product: Prod
     # The session is Ada's: the page's own x-user-id counts for nothing.
     owner = session_key(user_id_of(f"user:{ada}"), session)
     assert product.database.sessions.count_documents({"_id": owner}) == 1
-
-
-@pytest.mark.usefixtures("type_errors")
-async def test_the_route_handler_refuses_foreign_pages(product: Product) -> None:
-    ada = {"x-demo-user": "ada", "content-type": "application/json", "host": "app.example"}
-    origins = [
-        {"sec-fetch-site": "cross-site"},
-        {"sec-fetch-site": "same-site"},
-        {"origin": "https://evil.example"},
-        {"origin": "null"},
-        {},
-    ]
-    requests = [{"method": "POST", "path": "/chat", "headers": ada | each, "body": "{}"} for each in origins]
-    own = {"method": "POST", "path": "/chat", "headers": ada | {"origin": "https://app.example"}, "body": "{}"}
-    *foreign, allowed = await call(product, *requests, own)
-    assert [answer["status"] for answer in foreign] == [403] * len(origins)
-    assert allowed["status"] == 422
 
 
 @pytest.mark.usefixtures("type_errors")

@@ -1,7 +1,6 @@
 """The workflow for GitHub Actions: what it runs exists, and it holds no key."""
 
 import re
-import tomllib
 from typing import Any
 
 import yaml
@@ -29,12 +28,6 @@ def test_it_checks_tests_and_audits_before_it_deploys_and_proves() -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
     used = {command.split()[1] for job in jobs.values() for command in commands(job)}
     assert used <= targets
-
-
-def test_it_offers_the_stages_that_there_are() -> None:
-    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
-    stages = {"dev" if name == "default" else name for name in config if name != "version"}
-    assert set(read()["True"]["workflow_dispatch"]["inputs"]["stage"]["options"]) == stages
 
 
 def test_it_assumes_a_role_and_knows_no_key() -> None:

@@ -58,13 +58,6 @@ def test_a_failure_that_everybody_meets_comes_with_advice(cause: str, advice: st
     assert advice in found.advice
 
 
-def test_what_is_no_failure_is_no_cause() -> None:
-    causes = Causes()
-    for line in ("plain text", "[]", "7", json.dumps({**FAILED, "level": "INFO"}), "START RequestId: r-1 Version: 1"):
-        causes.add("chat", line)
-    assert causes.of("r-1") == []
-
-
 def test_only_so_many_are_kept() -> None:
     causes = Causes()
     for number in range(1_000):

@@ -1,6 +1,5 @@
 """`python -m local chat` in a real terminal."""
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from uuid import uuid4
@@ -10,7 +9,6 @@ import pytest
 
 from local.__main__ import main
 from local.background import BackgroundStack
-from local.emulator.http import Exchange, Server
 from tests.local.terminal import INTERRUPT, Terminal, terminal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the terminal is looked at through /proc")
@@ -76,31 +74,6 @@ def test_an_interrupt_stops_the_turn_on_the_server_and_keeps_its_text(
     chat.type("[echo:Go on.]\n")
     chat.read_until("\nGo on.\n")
     chat.read_until("\n> ")
-
-
-async def test_a_second_interrupt_leaves_a_turn_that_does_not_stop() -> None:
-    asked_to_stop = asyncio.Event()
-
-    async def answer(exchange: Exchange) -> None:
-        if exchange.path == "/chat":
-            await exchange.start(200, [("content-type", "text/event-stream")])
-            await exchange.send(b'data: {"type": "text-delta", "delta": "On and on"}\n\n')
-            await asyncio.Event().wait()
-        if exchange.path.endswith("/cancel"):
-            asked_to_stop.set()
-        await exchange.respond(200, [("content-type", "application/json")], b'{"sessions": []}')
-
-    server = Server(answer)
-    await server.start()
-    with terminal("chat", "--url", f"http://{server.address}") as chat:
-        await asyncio.to_thread(chat.read_until, "> ")
-        chat.type("Go\n")
-        await asyncio.to_thread(chat.read_until, "On and on")
-        chat.type(INTERRUPT)
-        await asked_to_stop.wait()
-        chat.type(INTERRUPT)
-        assert await asyncio.to_thread(chat.exit_code) == 130
-    await server.close()
 
 
 def test_the_chat_resumes_a_running_answer_and_ends_by_command_or_interrupts(

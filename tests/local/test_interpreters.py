@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from local import interpreters
 from local.debian import unpack
 from local.interpreters import built_for, find_python, this_machine
 from local.processes import ServiceError
@@ -57,34 +56,6 @@ def test_what_is_only_named_like_it_is_not_taken(script: str, tmp_path: Path, mo
     python_on_path(tmp_path, "python3.99", script, monkeypatch)
     with pytest.raises(ServiceError, match=r"No python3\.99 is on the path"):
         find_python("3.99")
-
-
-def test_without_apt_the_reason_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ServiceError, match="apt-get is missing"):
-        unpack(["python3.13"], "amd64", tmp_path / "root")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="apt is looked for first")
-def test_on_another_system_than_debian_the_reason_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for tool in ("apt-get", "dpkg-deb"):
-        python_on_path(tmp_path, tool, "exit 1", monkeypatch)
-    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"ID": "ubuntu", "NAME": "Ubuntu"})
-    with pytest.raises(ServiceError, match="the archive of Ubuntu here, not Debian's"):
-        unpack(["python3.13"], "amd64", tmp_path / "root")
-
-
-@pytest.mark.skipif(sys.platform != "linux" or HERE == "3.13", reason="nothing would be unpacked")
-def test_a_mirror_that_failed_is_not_asked_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreters, "PYTHONS", tmp_path / "pythons")
-    python_on_path(tmp_path, "python3.13", "exit 127", monkeypatch)
-    python_on_path(tmp_path, "dpkg-deb", "exit 1", monkeypatch)
-    python_on_path(tmp_path, "apt-get", f"echo asked >> {tmp_path}/calls; echo unreachable >&2; exit 100", monkeypatch)
-    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"ID": "debian"})
-    for _ in range(2):
-        with pytest.raises(ServiceError, match=r"No python3\.13 for \w+ is on the path, and none .*: unreachable"):
-            find_python("3.13")
-    assert (tmp_path / "calls").read_text() == "asked\n"
 
 
 @pytest.mark.timeout(900)  # it may have to be unpacked first

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from local.model import OfflineModel
 from omniagent.tls import tls_context
-from tests.local.model_client import Json, function
+from tests.local.model_tools import Json, function
 
 Checked = TypeVar("Checked", bound=BaseModel)
 EVENT_TYPES: dict[str, type[BaseModel]] = {
@@ -111,6 +111,24 @@ def test_each_chunk_of_a_completion_is_one_of_the_sdk(model: OfflineModel, promp
     chunks = [check(ChatCompletionChunk, data) for _, data in sent]
     assert [chunk.usage is not None for chunk in chunks] == [False] * (len(chunks) - 1) + [with_usage]
     assert sum(choice.finish_reason is not None for chunk in chunks for choice in chunk.choices) == 1
+
+
+def test_usage_is_exactly_what_was_streamed(model: OfflineModel) -> None:
+    sent = events(post(model, "responses", {"input": "[reason] [long:250]", "stream": True}))
+    usage = sent[-1][1]["response"]["usage"]
+    reasoned = usage["output_tokens_details"]["reasoning_tokens"]
+    assert usage["output_tokens"] == sum(name.endswith(".delta") for name, _ in sent) == 250 + reasoned
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+
+
+def test_requests_are_kept_without_the_key(model: OfflineModel) -> None:
+    headers = {"authorization": "Bearer sk-1"}
+    body = {"model": "gpt-6-luna", "input": "Remember this one.", "user": "u1"}
+    httpx.post(f"{model.base_url}/responses", json=body, headers=headers, timeout=60)
+    kept = model.requests[-1]
+    assert (kept.api, kept.body["user"]) == ("responses", "u1")
+    assert "user-agent" in kept.headers
+    assert "authorization" not in kept.headers
 
 
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)

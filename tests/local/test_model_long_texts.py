@@ -7,15 +7,12 @@ import httpx
 import pytest
 
 from local.model import build_app
-from local.model.conversation import Conversation, Message
-from local.model.script import decide
-from tests.local.model_client import Json, function
+from tests.local.model_tools import TEXT, Json, function
 
-LENGTH = 30_000
-STRING = {"type": "string"}
+LENGTH = 10_000
 TOOLS = [
-    function("calculator", "Evaluate an arithmetic expression.", expression=STRING),
-    function("book_flight", "Book a flight.", origin=STRING, date=STRING, passengers={"type": "integer"}, email=STRING),
+    function("calculator", "Evaluate an arithmetic expression.", expression=TEXT),
+    function("book_flight", "Book a flight.", origin=TEXT, date=TEXT, passengers={"type": "integer"}, email=TEXT),
 ]
 RUNS = ["-", "(", ")", "9", "a", " ", "\n", ".", "“a ", "- ", "1.", "1,000", "1*", "a@", "a-", "A, ", "in Aa ", "then "]
 RUNS += ["[echo:", '[tool:x "', "[tool:x [", "what is my ", "summary ", "user: a\n", "<summary>", "?\n", "1 times "]
@@ -63,29 +60,9 @@ async def test_strange_numbers_and_brackets_are_no_error_of_the_server(http: htt
         assert answer.status_code == 200, answer.text
 
 
-@pytest.mark.parametrize(
-    "body", ["[]", "7", "[" * 20_000, '{"model": "m", "input": [7]}', '{"model": "m", "input": {}}']
-)
-async def test_a_body_of_another_shape_is_a_bad_request(http: httpx.AsyncClient, body: str) -> None:
-    answer = await http.post("/v1/responses", content=body.encode())
-    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
-
-
 async def test_the_end_of_a_long_message_is_read_as_its_beginning_is(http: httpx.AsyncClient) -> None:
     pasted = "A line of a log that somebody pasted. " * 500
     answer = await http.post(
         "/v1/responses", json={"model": "m", "input": f"{pasted}\nPlease calculate 21 * 2.", "tools": TOOLS}
     )
     assert [item["arguments"] for item in answer.json()["output"]] == ['{"expression": "21 * 2"}']
-
-
-async def test_a_text_is_echoed_and_counted_in_full(http: httpx.AsyncClient) -> None:
-    text = "-" * 10_000
-    body = (await http.post("/v1/responses", json={"model": "m", "input": f"[echo:{text}]"})).json()
-    assert body["output"][0]["content"][0]["text"] == text
-    assert body["usage"]["output_tokens"] == 10_000
-
-
-def test_an_endless_answer_ends() -> None:
-    answer, _ = decide(Conversation(items=(Message("user", "[long:999999999]"),)))
-    assert answer.output_tokens == 200_000

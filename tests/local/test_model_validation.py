@@ -7,7 +7,7 @@ import pytest
 
 from local.model import OfflineModel
 from omniagent.tls import tls_context
-from tests.local.model_client import Json, function
+from tests.local.model_tools import TEXT, Json, function, schema
 
 USER = {"role": "user", "content": "Hello"}
 CALL = {"type": "function_call", "call_id": "call_1", "name": "lookup", "arguments": "{}"}
@@ -19,7 +19,6 @@ ASKED = {
     "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}],
 }
 ANSWERED = {"role": "tool", "tool_call_id": "call_1", "content": "found"}
-TEXT = {"type": "string"}
 
 
 def post(server: OfflineModel, path: str, **body: Any) -> httpx.Response:
@@ -85,11 +84,6 @@ def test_a_whole_history_of_messages_is_accepted(model: OfflineModel) -> None:
 )
 def test_a_broken_history_is_refused_by_chat(model: OfflineModel, messages: list[Json], message: str) -> None:
     assert message in refusal(post(model, "chat/completions", messages=messages))
-
-
-def schema(**properties: Json) -> Json:
-    required = list(properties)
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 @pytest.mark.parametrize(

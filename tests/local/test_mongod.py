@@ -45,11 +45,6 @@ def test_acknowledged_writes_outlive_a_kill_on_another_port_and_on_its_own(serve
         assert client.shop.orders.count_documents({}) == 2
 
 
-def test_a_taken_port_is_said_in_one_sentence(server: Mongod, tmp_path: Path) -> None:
-    with pytest.raises(ServiceError, match="Address already in use"):
-        Mongod(tmp_path / "other", port=server.port).start()
-
-
 def test_a_folder_in_use_is_said_in_one_sentence(server: Mongod) -> None:
     with pytest.raises(ServiceError, match="another one, perhaps of another run, uses the data in"):
         Mongod(server.folder).start()

@@ -67,16 +67,6 @@ def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
     assert still_running(processes) == {}
 
 
-def test_it_ends_in_order_while_it_starts(tmp_path: Path) -> None:
-    with command("run", "--data", str(tmp_path), PORT="0") as running:
-        running.read_until("ready after")
-        processes = descendants(running.pid)
-        running.send(signal.SIGTERM)
-        code, said = running.end()
-    assert (code, said.splitlines()[-1]) == (0, "Stopped.")
-    assert still_running(processes) == {}
-
-
 def test_the_run_reports_failures_reloads_changes_and_ends_with_its_mongod(
     tmp_path: Path,
 ) -> None:

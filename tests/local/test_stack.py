@@ -102,9 +102,3 @@ def test_a_stack_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, a
         background_stack(options),
     ):
         pass
-
-
-async def test_a_mongodb_that_cannot_be_used_is_said_before_anything_is_started(aws: Aws) -> None:
-    with pytest.raises(ServiceError, match=r"^MONGODB_URI cannot be used: "):
-        async with local_stack(StackOptions(mongodb_uri="postgres://db", aws=aws, auth="none")):
-            pass

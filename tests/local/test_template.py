@@ -86,18 +86,6 @@ def test_a_parameter_without_a_value_is_named(small: Path) -> None:
         _ = template.functions
 
 
-def test_a_parameter_that_the_template_does_not_have_is_refused(small: Path) -> None:
-    with pytest.raises(TemplateError, match="no parameter Stag"):
-        Template(small, parameters={"Stag": "prod"})
-
-
-def test_functions_are_found_by_the_name_that_people_type(small: Path) -> None:
-    template = Template(small)
-    assert template.function("work") is template.function("WorkFunction")
-    with pytest.raises(TemplateError, match="There are: work"):
-        template.function("play")
-
-
 def test_the_projects_template_is_understood() -> None:
     parameters = {"MongoSecretArn": "arn:mongo", "OpenAISecretArn": "arn:openai", "AuthMode": "jwt"}
     template = Template(parameters=parameters)

@@ -110,16 +110,20 @@ def answers(http: httpx.Client) -> list[dict[str, Any]]:
     return [message for message in messages if message["role"] == "assistant"]
 
 
-def build(environment: Environment, project: Path, **variables: str) -> Path:
-    """Run `sam build` for this machine, and return the built template."""
+def build(environment: Environment, project: Path, wheels: Path) -> Path:
+    """Run `sam build` for this machine, by a Python that has no omniagent, and return the built template."""
     folder = project / ".build" / "here"
     done = subprocess.run(
         # Into the cache of SAM everything would be copied once more.
         [str(SAM_BIN / "sam"), "build", "--no-cached", "--build-dir", str(folder)],
         cwd=project,
         env=environment.variables(
-            **{"AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0", "TARGET_ARCH": "here", "UV": str(UV)}
-            | variables
+            AWS_DEFAULT_REGION="us-east-1",
+            SAM_CLI_TELEMETRY="0",
+            TARGET_ARCH="here",
+            UV=str(UV),
+            PYTHON=str(SAM_BIN / "python"),
+            PIP_FIND_LINKS=str(wheels),
         ),
         capture_output=True,
         text=True,
@@ -185,16 +189,20 @@ def test_a_project_is_made_run_killed_approved_built_and_upgraded(
     assert [answer["metadata"]["status"] for answer in before] == ["complete"] * 3
     assert "ordered 2 tea" in str(before[2])
 
-    build(environment, project)
-    check_build(project, package)
+    # The layer would get the installed package. It is built once, after the upgrade: that takes a minute.
+    steps = ["make", "-n", "-f", "layers/core/Makefile", "copy", "ARTIFACTS_DIR=built", f"PYTHON={environment.python}"]
+    planned = subprocess.run(
+        steps, cwd=project, env=environment.variables(), capture_output=True, text=True, check=True
+    )
+    assert f'cp -R "{package}" ' in planned.stdout
 
     edited = theirs(project)
     environment.install(f"{next_wheel}[local]")
     upgraded = environment.run_in(project, "omniagent", "upgrade")
     assert upgraded.returncode == 0, upgraded.stderr
     assert theirs(project) == edited
-    # By a Python that has no omniagent: pip gets the version that the project names.
-    template = build(environment, project, PYTHON=str(SAM_BIN / "python"), PIP_FIND_LINKS=str(next_wheel.parent))
+    # pip gets the version that the project names.
+    template = build(environment, project, next_wheel.parent)
     check_build(project, package)
     assert '__version__ = "9.0.0"' in (project / ".build/here/CoreLayer/python/omniagent/__init__.py").read_text()
 

@@ -18,6 +18,7 @@ from omniagent.ai.providers.llm_provider import (
     Overrides,
     ToolSpec,
 )
+from omniagent.ai.providers.scripted import ScriptedModel
 from omniagent.ai.providers.stream_reader import EventDecoder, ModelStreamReader
 from omniagent.messages import ChatMessage, Part, ReasoningPart, StepPart, ToolPart
 
@@ -33,6 +34,29 @@ ADD = ToolSpec(
         "additionalProperties": False,
     },
 )
+CITY: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+class Closing(ScriptedModel):
+    """Counts how often it was closed."""
+
+    closed = 0
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+def answer(*parts: Part) -> ChatMessage:
+    return ChatMessage(role="assistant", parts=list(parts))
+
+
+def called(call_id: str, **fields: Any) -> ToolPart:
+    return ToolPart(**{"call_id": call_id, "name": "add", "input": {"a": 1}, "output": 3, "done": True} | fields)
 
 
 def ask(prompt: str, *, tools: Sequence[ToolSpec] = (ADD,), overrides: Overrides = Overrides()) -> ModelRequest:
@@ -58,8 +82,7 @@ async def after_tools(provider: LLMProvider, prompt: str) -> list[ModelEvent]:
             parts[-1] = ReasoningPart(text=getattr(parts[-1], "text", ""), provider_data=event.provider_data)
         elif isinstance(event, ModelToolCall):
             parts.append(ToolPart(call_id=event.call_id, name=event.name, input={"a": 1}, output=3, done=True))
-    answer = ChatMessage(role="assistant", parts=parts)
-    return await streamed(provider, ModelRequest("", [question, answer], [ADD]))
+    return await streamed(provider, ModelRequest("", [question, answer(*parts)], [ADD]))
 
 
 def read(reader: ModelStreamReader, chunks: Iterable[bytes]) -> list[ModelEvent]:

@@ -3,18 +3,15 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from omniagent.ai.providers.llm_provider import ModelToolCall, OutputFormat, ToolSpec
 from omniagent.messages import FinishReason
-from tests.providers.canned import chat_chunks, claude_text, frames, message_events, reply, serve, stream
+from tests.providers.canned import Json, chat_chunks, claude_text, frames, message_events, reply, serve, stream
 from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import ADD, ask, finish_of, only, streamed, text_of
+from tests.providers.helpers import ADD, CITY, ask, finish_of, only, streamed, text_of
 
-Json = dict[str, Any]
-CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 ANSWER = '{"city": "Lisbon"}'
 FORCIBLE = "claude-haiku-5-5"
 

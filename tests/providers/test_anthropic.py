@@ -8,7 +8,6 @@ import pytest
 from anthropic.types import message_create_params
 from pydantic import TypeAdapter
 
-from local.model import OfflineModel
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.anthropic.message_reader import MAX_PAUSES, MessageReader
 from omniagent.ai.providers.llm_provider import (
@@ -23,10 +22,10 @@ from omniagent.ai.providers.llm_provider import (
     ToolSpec,
 )
 from omniagent.errors import ConfigurationError, ModelRejected, ModelStreamBroken, ModelUnavailable
-from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, StepPart, TextPart, ToolPart, Usage
-from tests.providers.canned import Json, claude_text, frames, message_events, reply, serve, stream
+from omniagent.messages import ChatMessage, FinishReason, ReasoningPart, StepPart, TextPart, Usage
+from tests.providers.canned import Json, claude_text, frames, message_events, serve, stream
 from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import ADD, after_tools, ask, finish_of, merged, only, read, streamed, text_of
+from tests.providers.helpers import ADD, CITY, answer, ask, called, finish_of, merged, only, read, streamed, text_of
 
 BODY: TypeAdapter[Any] = TypeAdapter(message_create_params.MessageCreateParamsStreaming)
 CACHED = {"type": "ephemeral"}
@@ -41,14 +40,6 @@ async def sent(provider_of: MakeProvider, request: ModelRequest, *, model: str =
     # The SDK's types have no sampling fields any more; older models take them.
     BODY.validate_python({name: value for name, value in body.items() if name != "temperature"})
     return body
-
-
-def answer(*parts: Part) -> ChatMessage:
-    return ChatMessage(role="assistant", parts=list(parts))
-
-
-def called(call_id: str, **fields: Any) -> ToolPart:
-    return ToolPart(**{"call_id": call_id, "name": "add", "input": {"a": 1}, "output": 3, "done": True} | fields)
 
 
 def text(content: str) -> Json:
@@ -139,14 +130,6 @@ async def test_thinking_is_sent_back_within_its_turn_and_not_after(provider_of: 
     assert [block["type"] for block in after["messages"][1]["content"]] == ["tool_use"]
 
 
-CITY: Json = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}},
-    "required": ["city"],
-    "additionalProperties": False,
-}
-
-
 async def test_a_schema_is_native_or_the_schema_of_a_tool(provider_of: MakeProvider) -> None:
     for strict in (True, False):
         request = replace(ask("Where?", tools=()), output=OutputFormat("city", CITY, strict=strict))
@@ -155,19 +138,6 @@ async def test_a_schema_is_native_or_the_schema_of_a_tool(provider_of: MakeProvi
         assert body["output_config"] == {**native, "effort": "low"}
         assert [tool["input_schema"] for tool in body.get("tools", [])] == ([] if strict else [CITY])
         assert "tool_choice" not in body, "this model refuses a forced tool"
-
-
-async def test_a_schema_that_the_api_refuses_becomes_a_tool(provider_of: MakeProvider) -> None:
-    refusal = reply(
-        400, {"type": "error", "error": {"message": "output_config.format: Extra inputs are not permitted"}}
-    )
-    request = replace(ask("Where?", tools=()), output=OutputFormat("city", CITY))
-    async with serve(refusal, HELLO) as server:
-        provider = provider_of("messages", server.base_url)
-        for _ in range(2):
-            assert text_of(await streamed(provider, request)) == "Hello."
-    assert ["output_config" in body for body in server.bodies] == [True, False, False]
-    assert [[tool["name"] for tool in body.get("tools", [])] for body in server.bodies] == [[], ["city"], ["city"]]
 
 
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
@@ -435,12 +405,3 @@ async def test_the_key_of_the_environment_goes_to_its_vendor_only(monkeypatch: p
         assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
         await provider.aclose()
     assert server.keys == ["key-of-ANTHROPIC"]
-
-
-async def test_signatures_survive_a_tool_turn(offline: OfflineModel, provider_of: MakeProvider) -> None:
-    """The offline model refuses a signature that it has not made, as the API does."""
-    provider = provider_of("messages", offline.base_url)
-    events = await after_tools(provider, '[reason] [tool:add {"a": 1, "b": 2}] [then] [echo:Done.]')
-    assert text_of(events) == "Done."
-    content = offline.requests[-1].body["messages"][1]["content"]
-    assert [block["type"] for block in content] == ["thinking", "tool_use"]

@@ -2,7 +2,6 @@
 
 import json
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,8 +16,8 @@ from omniagent.ai.providers.openai.openai_chat import ChatReader
 from omniagent.ai.providers.openai.openai_responses import ResponseReader
 from omniagent.ai.providers.stream_reader import MAX_EVENT_BYTES, EventDecoder, ModelStreamReader
 from omniagent.errors import ModelError, ModelStreamBroken
-from tests.providers.canned import Json, chat_chunks, claude_text, frames, message_events, saying, text_deltas
-from tests.providers.helpers import comparable, merged, only, read, text_of
+from tests.providers.canned import Json, chat_chunks, claude_text, frames, message_events, text_deltas
+from tests.providers.helpers import merged, only, read, text_of
 
 READERS: dict[str, type[ModelStreamReader]] = {
     "responses": ResponseReader,
@@ -57,11 +56,6 @@ def test_the_events_do_not_depend_on_where_the_bytes_were_cut(api: str, line_end
     whole = merged(read(READERS[api](), [BODIES[api]]))
     assert merged(read(READERS[api](), pieces(body, cuts))) == whole
     assert text_of(whole) == ANSWER.text
-
-
-def test_all_apis_give_the_same_answer_byte_by_byte() -> None:
-    told = [comparable(read(READERS[api](), [bytes([byte]) for byte in body])) for api, body in BODIES.items()]
-    assert told == [told[0]] * len(READERS)
 
 
 @pytest.mark.parametrize("api", READERS)
@@ -174,11 +168,6 @@ def test_comments_ids_and_data_over_several_lines_are_read_as_the_standard_says(
     assert text_of(read(ChatReader(), [body.encode()])) == "hi"
 
 
-def test_an_event_without_data_is_nothing() -> None:
-    body = b"data: \n\n:\n\ndata:\n\n" + b"".join(frames(text_deltas("hi")))
-    assert text_of(read(READERS["responses"](), [body])) == "hi"
-
-
 def test_a_last_event_without_its_empty_line_counts() -> None:
     body = b"".join(frames(chat_chunks({"content": "hi"}), done=True))
     assert text_of(read(ChatReader(), [body.rstrip()])) == "hi"
@@ -206,13 +195,7 @@ def test_bytes_that_are_not_utf8_do_not_pass() -> None:
     assert text.encode().decode() == text
 
 
-@pytest.mark.parametrize("api", READERS)
 @pytest.mark.parametrize("cuts", [[], [1], [2], [1, 2], [3]])
-def test_a_byte_order_mark_before_the_first_event_is_dropped(api: str, cuts: list[int]) -> None:
-    body = b"".join(b"data: %b\n\n" % frame.partition(b"data: ")[2].strip() for frame in saying(api, "Hi", "."))
-    assert text_of(read(READERS[api](), pieces(b"\xef\xbb\xbf" + body, cuts))) == "Hi."
-
-
-def test_what_follows_the_end_is_not_read() -> None:
-    body: list[Any] = [*frames(chat_chunks({"content": "hi"}), done=True), b"data: garbage\n\n"]
-    assert text_of(read(ChatReader(), body)) == "hi"
+def test_a_byte_order_mark_before_the_first_event_is_dropped(cuts: list[int]) -> None:
+    body = b"\xef\xbb\xbf" + b"".join(frames(chat_chunks({"content": "hi"}), done=True))
+    assert text_of(read(ChatReader(), pieces(body, cuts))) == "hi"

@@ -9,9 +9,9 @@ import pytest
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.llm_provider import ModelRequest, Overrides
 from omniagent.errors import ModelRejected
-from omniagent.messages import ChatMessage, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from omniagent.messages import ChatMessage, Part, ReasoningPart, StepPart, TextPart
 from tests.providers.canned import Json
-from tests.providers.helpers import streamed
+from tests.providers.helpers import answer, called, streamed
 
 OPENAI_ID = "call_PTLP8xhu3uwZk4l3nlnrrJha"
 MISTRAL_ID = "D681PevKs"
@@ -33,16 +33,11 @@ def bodies(monkeypatch: pytest.MonkeyPatch) -> list[Json]:
 
 async def send(model: str, base_url: str, *parts: Part) -> None:
     """Send the next question after an answer of these parts."""
-    answer = ChatMessage(role="assistant", parts=[StepPart(), *parts])
-    messages = [ChatMessage.user("Hi."), answer, ChatMessage.user("And?")]
+    messages = [ChatMessage.user("Hi."), answer(StepPart(), *parts), ChatMessage.user("And?")]
     provider = get_llm_provider(f"openai-chat/{model}", base_url=base_url)
     with pytest.raises(ModelRejected):
         await streamed(provider, ModelRequest("", messages, overrides=Overrides(max_output_tokens=900)))
     await provider.aclose()
-
-
-def called(call_id: str) -> ToolPart:
-    return ToolPart(call_id=call_id, name="add", input={}, output=3, done=True)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from omniagent.ai.providers.llm_provider import (
     ModelFinish,
     ModelReasoning,
     ModelReasoningDone,
-    ModelRequest,
     ModelSource,
     ModelText,
     ModelToolCall,
@@ -15,9 +14,9 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolStart,
 )
 from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
-from omniagent.messages import ChatMessage, FinishReason, Part, StepPart, TextPart, ToolPart
+from omniagent.messages import FinishReason
 from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import ADD, ALL_APIS, ask, collect, comparable, finish_of, streamed
+from tests.providers.helpers import ALL_APIS, ask, collect, comparable, finish_of, streamed
 
 ANSWERS: dict[str, tuple[list[type], FinishReason]] = {
     '[echo:Grüße, 世界 👋 "quoted"]': ([ModelText], "stop"),
@@ -88,43 +87,3 @@ async def test_a_stream_that_is_cut_off_gives_what_came_and_then_breaks(
     assert isinstance(await anext(events), ModelText)
     with pytest.raises(ModelStreamBroken):
         await collect(events)
-
-
-@pytest.mark.parametrize("api", ALL_APIS)
-async def test_a_request_that_failed_once_is_retried(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    provider = provider_of(api, offline.base_url, max_retries=1)
-    events = await streamed(provider, ask(f"[fail-once:500] Hello from {api}."))
-    assert finish_of(events).reason == "stop"
-
-
-async def test_the_usage_is_that_of_the_model(offline: OfflineModel, provider_of: MakeProvider) -> None:
-    usages = []
-    for api in ALL_APIS:
-        provider = provider_of(api, offline.base_url)
-        usages.append(finish_of(await streamed(provider, ask("[reason] Hello."))).usage)
-    assert usages == [usages[0]] * len(ALL_APIS)
-    assert usages[0].input_tokens > 0
-    assert usages[0].output_tokens > usages[0].reasoning_tokens > 0
-
-
-async def test_a_chain_of_tool_calls_runs_over_several_steps_of_every_api(
-    offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    prompt = '[tool:add {"a": 1, "b": 2}] [then] [tool:add {"a": 3, "b": 4}] [then] [echo:Done.]'
-    for api in ALL_APIS:
-        provider = provider_of(api, offline.base_url)
-        parts: list[Part] = []
-        for _ in range(3):
-            asked = [ChatMessage.user(prompt)]
-            if parts:
-                asked.append(ChatMessage(role="assistant", parts=parts))
-            parts.append(StepPart())
-            for event in await streamed(provider, ModelRequest("Be brief.", asked, [ADD])):
-                if isinstance(event, ModelToolCall):
-                    parts.append(ToolPart(call_id=event.call_id, name=event.name, input={}, output=3, done=True))
-                elif isinstance(event, ModelText):
-                    parts.append(TextPart(text=event.text))
-        kinds = ["step-start", "tool", "step-start", "tool", "step-start", "text"]
-        assert [part.type for part in parts] == kinds

@@ -29,18 +29,9 @@ from omniagent.errors import (
 )
 from omniagent.messages import ChatMessage, ReasoningPart, StepPart, Usage
 from tests.fixtures.package_log import logged
-from tests.providers.helpers import ask, only, streamed, text_of
+from tests.providers.helpers import Closing, ask, only, streamed, text_of
 
 DOWN = ModelUnavailable("503")
-
-
-class Closing(ScriptedModel):
-    """Counts how often it was closed."""
-
-    closed = 0
-
-    async def aclose(self) -> None:
-        self.closed += 1
 
 
 class Clock:

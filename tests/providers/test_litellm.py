@@ -13,9 +13,8 @@ from local.model import OfflineModel
 from local.ports import free_port
 from local.processes import Service
 from local.template import ROOT
-from omniagent.ai.providers.llm_provider import ModelFinish, ModelRequest
+from omniagent.ai.providers.llm_provider import ModelFinish
 from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelUnavailable
-from omniagent.messages import ChatMessage
 from tests.providers.conftest import CLAUDE, MakeProvider
 from tests.providers.helpers import ALL_APIS, after_tools, ask, comparable, streamed, text_of
 
@@ -126,13 +125,3 @@ async def test_a_tool_turn_with_sealed_reasoning_goes_through_the_proxy(
     """The offline model refuses a signature that it has not made."""
     provider = provider_of(api, f"{proxied.proxy_url}/v1", api_key=KEY)
     assert text_of(await after_tools(provider, '[reason] [tool:add {"a": 1, "b": 2}] [then] [echo:Done.]')) == "Done."
-
-
-@pytest.mark.parametrize("api", ALL_APIS)
-async def test_instructions_after_the_question_go_through_the_proxy(
-    api: str, proxied: Proxied, provider_of: MakeProvider
-) -> None:
-    provider = provider_of(api, f"{proxied.proxy_url}/v1", api_key=KEY)
-    messages = [ChatMessage.user("[echo:Hello.]"), ChatMessage.system("Today is Monday.")]
-    assert text_of(await streamed(provider, ModelRequest("Be brief.", messages))) == "Hello."
-    assert "Today is Monday." in str(proxied.model.requests[-1].body)

@@ -1,6 +1,7 @@
 """Every call of a model is one LLM span, and costs nothing more while tracing is off."""
 
 import asyncio
+import json
 from contextlib import aclosing
 
 import pytest
@@ -64,6 +65,20 @@ async def test_content_is_recorded_when_it_is_captured(recorded_with_content: Re
         '{"text": "One moment.", "reasoning": "Hm.", '
         '"tool_calls": [{"id": "call_1", "name": "add", "arguments": "{\\"a\\": 1}"}]}'
     )
+    assert seen["llm.output_messages.0.message.content"] == "One moment."
+    assert seen["llm.output_messages.0.message.tool_calls.0.tool_call.function.name"] == "add"
+
+
+async def test_the_options_of_a_call_are_its_invocation_parameters(recorded: Recorded) -> None:
+    extra = {"service_tier": "flex", "api_key": "sk-12345678"}
+    overrides = Overrides(temperature=0.2, max_output_tokens=50, extra=extra)
+    await complete(ScriptedModel("Hello."), ask("Hi.", overrides=overrides), purpose="answer")
+    assert json.loads(str(recorded.attributes("llm")["llm.invocation_parameters"])) == {
+        "service_tier": "flex",
+        "api_key": "***",
+        "temperature": 0.2,
+        "max_output_tokens": 50,
+    }
 
 
 async def test_plain_text_is_recorded_as_text(recorded_with_content: Recorded) -> None:

@@ -10,18 +10,9 @@ from omniagent.ai.providers.scripted import ScriptedModel
 from omniagent.errors import ConfigurationError, UnknownModelError
 from omniagent.settings import Settings
 from tests.providers.canned import frames, serve, stream, text_deltas
-from tests.providers.helpers import ask, streamed, text_of
+from tests.providers.helpers import Closing, ask, streamed, text_of
 
 HELLO = stream(frames(text_deltas("Hello", ".")))
-
-
-class Closing(ScriptedModel):
-    """Counts how often it was closed."""
-
-    closed = 0
-
-    async def aclose(self) -> None:
-        self.closed += 1
 
 
 async def test_a_provider_is_made_once_and_closed_with_the_pool() -> None:

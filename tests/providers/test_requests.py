@@ -22,15 +22,12 @@ from omniagent.messages import (
     ChatMessage,
     Part,
     ReasoningPart,
-    SteeringPart,
     StepPart,
     TextPart,
-    ToolPart,
 )
-from omniagent.session import window
 from tests.providers.canned import Json
 from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import ADD, ALL_APIS, APIS, ask, finish_of, only, streamed, text_of
+from tests.providers.helpers import ADD, ALL_APIS, APIS, CITY, answer, ask, called, finish_of, only, streamed, text_of
 
 SEALED = {"id": "rs_1", "summary": [], "encrypted_content": "sealed"}
 TYPES: dict[str, TypeAdapter[Any]] = {
@@ -38,14 +35,6 @@ TYPES: dict[str, TypeAdapter[Any]] = {
     "chat": TypeAdapter(completion_create_params.CompletionCreateParamsStreaming),
     "messages": TypeAdapter(message_create_params.MessageCreateParamsStreaming),
 }
-
-
-def called(call_id: str, **fields: Any) -> ToolPart:
-    return ToolPart(**{"call_id": call_id, "name": "add", "input": {"a": 1}, "output": 3, "done": True} | fields)
-
-
-def answer(*parts: Part) -> ChatMessage:
-    return ChatMessage(role="assistant", parts=list(parts))
 
 
 async def sent(provider_of: MakeProvider, offline: OfflineModel, api: str, *messages: ChatMessage) -> Json:
@@ -124,19 +113,12 @@ BROKEN_TURNS: dict[str, list[Part]] = {
 
 @pytest.mark.parametrize("api", ALL_APIS)
 @pytest.mark.parametrize("name", BROKEN_TURNS)
-async def test_no_stored_turn_makes_the_api_refuse_the_next_one(
+async def test_no_turn_makes_the_api_refuse_its_next_step_or_the_next_turn(
     name: str, api: str, offline: OfflineModel, provider_of: MakeProvider
 ) -> None:
-    history = [ChatMessage.user("Good morning."), answer(*BROKEN_TURNS[name])]
-    await sent(provider_of, offline, api, *history, ChatMessage.user("[echo:x]"))
-
-
-@pytest.mark.parametrize("api", ALL_APIS)
-@pytest.mark.parametrize("name", BROKEN_TURNS)
-async def test_no_part_of_a_running_turn_makes_the_api_refuse_its_next_step(
-    name: str, api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    await sent(provider_of, offline, api, ChatMessage.user("[echo:x]"), answer(*BROKEN_TURNS[name]))
+    question, said = ChatMessage.user("[echo:x]"), answer(*BROKEN_TURNS[name])
+    await sent(provider_of, offline, api, question, said)
+    await sent(provider_of, offline, api, ChatMessage.user("Good morning."), said, question)
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -151,27 +133,6 @@ async def test_the_model_reads_why_a_tool_failed_and_that_a_call_was_interrupted
         item.get("output") or item.get("content") for item in items if "output" in item or item.get("role") == "tool"
     ]
     assert told == ["No such city: Atlantis.", ORPHAN_ERROR]
-
-
-@pytest.mark.parametrize("api", APIS)
-async def test_a_message_that_joined_the_answer_is_sent_as_the_users_after_the_tools_outputs(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    so_far: list[Part] = [
-        StepPart(),
-        TextPart(text="Adding."),
-        called("call_1"),
-        SteeringPart(message_id="m2", text="[echo:x]"),
-    ]
-    messages = window.compose([], window.Limits(30, 1000), ChatMessage.user("Add."), so_far)
-    body = await sent(provider_of, offline, api, *messages)
-    items = body["input"] if api == "responses" else body["messages"][1:]
-    assert [item.get("role", item.get("type")) for item in items] == (
-        ["user", "assistant", "function_call", "function_call_output", "user"]
-        if api == "responses"
-        else ["user", "assistant", "tool", "assistant", "user"]
-    )
-    assert items[-1]["content"] == "[echo:x]"
 
 
 async def test_chat_completions_are_never_sent_two_user_messages_in_a_row(
@@ -194,15 +155,6 @@ async def test_chat_completions_are_never_sent_a_user_message_after_a_tools_outp
     roles = ["system", "user", "assistant", "tool", "tool", "assistant", "user"]
     assert [message["role"] for message in body["messages"]] == roles
     assert body["messages"][-2]["content"]
-
-
-@pytest.mark.parametrize("api", ALL_APIS)
-async def test_the_offline_model_knows_what_a_summary_says(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    messages = [summary_message("My name is Ada."), ChatMessage.user("What is my name?")]
-    events = await streamed(provider_of(api, offline.base_url), ModelRequest("Be brief.", messages))
-    assert text_of(events) == "Your name is **Ada**."
 
 
 async def test_reasoning_is_handed_back_within_its_turn_and_not_after(
@@ -376,14 +328,6 @@ async def test_a_chosen_effort_replaces_the_default(
         await streamed(provider_of(api, offline.base_url, extra=extra), request)
         body = offline.requests[-1].body
         assert {name: body[name] for name in ("reasoning", "reasoning_effort") if name in body} == chosen
-
-
-CITY: Json = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}},
-    "required": ["city"],
-    "additionalProperties": False,
-}
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -1,7 +1,6 @@
 """The scripted model plays what it is given, and says so when there is nothing left to play."""
 
 import asyncio
-from contextlib import aclosing
 
 import pytest
 
@@ -85,14 +84,6 @@ async def test_a_gate_holds_the_answer_until_it_is_set() -> None:
     assert (model.running, reading.done()) == (1, False)
     gate.set()
     assert text_of(await reading) == "Hello there."
-
-
-async def test_a_reader_that_leaves_ends_the_call() -> None:
-    model = ScriptedModel(["Hello", asyncio.Event()])
-    async with aclosing(model.stream(ask("Hi."))) as events:
-        await anext(events)
-        assert model.running == 1
-    assert model.running == 0
 
 
 async def test_a_script_that_is_used_up_says_what_to_add() -> None:

@@ -39,17 +39,6 @@ async def test_a_server_that_announces_no_date_returns_none(status: int, body: A
         assert await provider_of("chat", server.base_url).shutdown_date() is None
 
 
-async def test_a_refused_key_is_refreshed_for_the_list_of_models(provider_of: MakeProvider) -> None:
-    async def fetch() -> str:
-        return "new"
-
-    listed = {"data": [{"id": "gpt-6-luna", "shutdown_date": "2031-05-01"}]}
-    async with serve(reply(401, {"error": {"message": "no"}}), reply(200, listed)) as server:
-        provider = provider_of("responses", server.base_url, api_key="old", refresh_key=fetch)
-        assert await provider.shutdown_date() == date(2031, 5, 1)
-        assert server.keys == ["old", "new"]
-
-
 async def test_a_server_that_fails_raises(provider_of: MakeProvider) -> None:
     async with serve(reply(503, {"error": {"message": "overloaded"}})) as server:
         with pytest.raises(ModelUnavailable):

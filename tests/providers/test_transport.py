@@ -20,9 +20,9 @@ from omniagent.errors import (
     ModelUnavailable,
 )
 from omniagent.network import PeerTimeout
-from tests.providers.canned import Canned, frames, reply, saying, serve, stream, text_deltas
+from tests.providers.canned import frames, reply, saying, serve, stream, text_deltas
 from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import ALL_APIS, ask, only, streamed, text_of
+from tests.providers.helpers import ALL_APIS, ask, streamed, text_of
 
 HELLO = stream(frames(text_deltas("Hello", ".")))
 CLIENTS = ("responses", "messages")
@@ -34,7 +34,7 @@ def hello(api: str) -> bytes:
     return stream(saying(api, "Hello", "."))
 
 
-@pytest.mark.parametrize("api", ALL_APIS)
+@pytest.mark.parametrize("api", CLIENTS)
 async def test_closing_the_stream_hangs_up_at_once(api: str, provider_of: MakeProvider) -> None:
     async with OfflineModel() as model:
         provider = provider_of(api, model.base_url)
@@ -44,7 +44,7 @@ async def test_closing_the_stream_hangs_up_at_once(api: str, provider_of: MakePr
 
 
 @pytest.mark.parametrize("prompt", ["[stall] [long:100]", "[stall:first] Hello."])
-@pytest.mark.parametrize("api", ALL_APIS)
+@pytest.mark.parametrize("api", CLIENTS)
 async def test_cancelling_the_reader_hangs_up_at_once(api: str, prompt: str, provider_of: MakeProvider) -> None:
     async with OfflineModel() as model:
         provider = provider_of(api, model.base_url)
@@ -56,7 +56,7 @@ async def test_cancelling_the_reader_hangs_up_at_once(api: str, prompt: str, pro
         await model.until(lambda journal: journal.disconnects == 1)
 
 
-@pytest.mark.parametrize("api", ALL_APIS)
+@pytest.mark.parametrize("api", CLIENTS)
 async def test_the_conversation_is_not_taken_elsewhere_by_a_redirect(api: str, provider_of: MakeProvider) -> None:
     async with serve(HELLO) as elsewhere:
         moved = f"HTTP/1.1 307 Moved\r\nlocation: {elsewhere.base_url}\r\ncontent-length: 0\r\n\r\n"
@@ -64,16 +64,6 @@ async def test_the_conversation_is_not_taken_elsewhere_by_a_redirect(api: str, p
             with pytest.raises(ModelRejected, match="status_code 307"):
                 await streamed(provider_of(api, server.base_url), ask("A secret."))
     assert (len(server.bodies), elsewhere.bodies) == (1, [])
-
-
-@pytest.mark.parametrize("api", ALL_APIS)
-async def test_a_model_that_goes_silent_is_unavailable(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    provider = provider_of(api, offline.base_url, timeout_seconds=0.2, max_retries=0)
-    for prompt in ("[stall] [long:100]", "[stall:first] Hello."):
-        with pytest.raises(ModelUnavailable):
-            await streamed(provider, ask(prompt))
 
 
 @pytest.mark.parametrize("api", CLIENTS)
@@ -84,7 +74,7 @@ async def test_a_server_that_is_not_there_is_unavailable(api: str, provider_of: 
         await streamed(provider_of(api, server.base_url, max_retries=0), ask("Hi."))
 
 
-@pytest.mark.parametrize("api", ALL_APIS)
+@pytest.mark.parametrize("api", CLIENTS)
 async def test_one_connection_serves_call_after_call(api: str, provider_of: MakeProvider) -> None:
     async with serve(hello(api)) as server:
         provider = provider_of(api, server.base_url)
@@ -93,13 +83,11 @@ async def test_one_connection_serves_call_after_call(api: str, provider_of: Make
         assert server.connections == 1
 
 
-@pytest.mark.parametrize("api", ALL_APIS)
+@pytest.mark.parametrize("api", CLIENTS)
 def test_every_event_loop_has_connections_of_its_own(api: str, offline: OfflineModel) -> None:
     """A script may call `asyncio.run` for each turn, and a server may have a loop in each of its threads."""
-    if api == "messages":
-        provider = get_llm_provider("anthropic/claude-sonnet-5-5", base_url=offline.base_url)
-    else:
-        provider = get_llm_provider("gpt-6-luna", api=api, base_url=offline.base_url)
+    model = "anthropic/claude-sonnet-5-5" if api == "messages" else "gpt-6-luna"
+    provider = get_llm_provider(model, base_url=offline.base_url)
     with asyncio.Runner() as first, asyncio.Runner() as second:
         for runner in (first, second, first, second):
             assert text_of(runner.run(streamed(provider, ask("[echo:Hello.]")))) == "Hello."
@@ -116,13 +104,6 @@ async def test_a_server_that_does_not_end_its_answer_does_not_hold_it_up(api: st
         provider = provider_of(api, server.base_url, timeout_seconds=60)
         async with asyncio.timeout(50):
             assert text_of(await streamed(provider, ask("Hi."))) == "Hi."
-
-
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_what_one_read_of_the_network_brings_is_one_event(api: str, provider_of: MakeProvider) -> None:
-    async with serve(hello(api)) as server:
-        events = await streamed(provider_of(api, server.base_url), ask("Hi."))
-    assert only(events, ModelText) == [ModelText("Hello.")]
 
 
 async def test_an_answer_that_a_proxy_compressed_is_read(provider_of: MakeProvider) -> None:
@@ -148,33 +129,6 @@ async def test_an_address_without_a_model_is_named_by_what_it_sent(api: str, pro
     async with serve(page) as server:
         with pytest.raises(ModelStreamBroken, match="content type text/html"):
             await streamed(provider_of(api, server.base_url), ask("Hi."))
-
-
-@pytest.mark.parametrize("api", ALL_APIS)
-async def test_an_error_that_came_with_status_200_is_told_by_who_must_act(api: str, provider_of: MakeProvider) -> None:
-    async with serve(reply(200, {"error": {"code": 401, "message": "Which key?"}})) as server:
-        with pytest.raises(ModelAuthError):
-            await streamed(provider_of(api, server.base_url), ask("Hi."))
-
-
-@pytest.mark.parametrize("api", ALL_APIS)
-async def test_a_connection_that_breaks_after_the_end_of_an_answer_does_not_take_it_back(
-    api: str,
-    provider_of: MakeProvider,
-) -> None:
-    cut = stream(saying(api, "Hello."), headers="connection: close\r\n", end=False)
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(cut)
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        provider = provider_of(api, f"http://127.0.0.1:{port}/v1")
-        assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
-        await provider.aclose()
 
 
 @pytest.mark.parametrize("api", CLIENTS)
@@ -239,15 +193,11 @@ async def test_the_environment_of_the_sdk_is_not_read(
         monkeypatch.setenv(name, "from-the-environment")
     async with serve(HELLO) as server:
         await streamed(provider_of("responses", server.base_url, api_key="given"), ask("Hi."))
-        assert_nothing_from_environment(server)
+        assert server.keys == ["given"]
+        assert "from-the-environment" not in server.heads[-1]
         await streamed(provider_of("responses", server.base_url, organization="org-1", project="proj-1"), ask("Hi."))
         assert "org-1" in server.heads[-1]
         assert "proj-1" in server.heads[-1]
-
-
-def assert_nothing_from_environment(server: Canned) -> None:
-    assert server.keys == ["given"]
-    assert "from-the-environment" not in server.heads[-1]
 
 
 SILENCE = b""
@@ -307,41 +257,6 @@ async def test_the_query_of_the_address_is_sent_as_one(api: str, provider_of: Ma
 
 
 @pytest.mark.parametrize("api", CLIENTS)
-async def test_the_time_until_the_headers_counts_as_silence_before_the_first_byte(
-    api: str, provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The headers come just before the timeout, and then nothing: that is no reason to wait as long again."""
-    loop = asyncio.get_running_loop()
-    real_time, skew = loop.time, 0.0
-    monkeypatch.setattr(loop, "time", lambda: real_time() + skew)
-    asked, headers = asyncio.Event(), asyncio.Event()
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        asked.set()
-        await headers.wait()
-        writer.write(HEADERS_ONLY)
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        provider = provider_of(api, f"http://127.0.0.1:{port}/v1", timeout_seconds=100_000)
-        reading = asyncio.create_task(streamed(provider, ask("Hi.")))
-        await asked.wait()
-        skew += 99_000
-        headers.set()
-        for _ in range(100):
-            skew += 50
-            await asyncio.wait({reading}, timeout=0.01)
-        await asyncio.wait({reading}, timeout=60)
-        assert reading.done()
-        with pytest.raises(ModelUnavailable):
-            await reading
-        await provider.aclose()
-
-
-@pytest.mark.parametrize("api", CLIENTS)
 async def test_an_answer_that_came_while_the_event_loop_was_blocked_is_read(
     api: str, provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -398,7 +313,7 @@ async def test_an_answer_may_take_longer_than_the_timeout_as_long_as_it_goes_on(
 
 
 @pytest.mark.parametrize("prompt", ["[break] [long:100]", "[stall] [long:100]"])
-@pytest.mark.parametrize("api", ALL_APIS)
+@pytest.mark.parametrize("api", CLIENTS)
 async def test_nothing_is_retried_once_bytes_have_come(api: str, prompt: str, provider_of: MakeProvider) -> None:
     async with OfflineModel() as model:
         provider = provider_of(api, model.base_url, timeout_seconds=0.5, max_retries=5)
@@ -411,7 +326,7 @@ PROMPT = "my secret diary"
 QUOTING = {"error": {"message": f"Invalid prompt: {PROMPT}", "type": "invalid_request_error", "code": "invalid_prompt"}}
 
 
-@pytest.mark.parametrize("api", ALL_APIS)
+@pytest.mark.parametrize("api", CLIENTS)
 @pytest.mark.parametrize("answer", [reply(400, QUOTING), stream(frames([QUOTING]))])
 async def test_the_text_of_the_api_stays_out_of_the_log(api: str, answer: bytes, provider_of: MakeProvider) -> None:
     async with serve(answer) as server:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from local.model import OfflineModel
-from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.messages import ChatMessage, StepPart, TextPart, ToolPart
 from tests.providers.canned import Json, claude_text, frames, message_events, reply, serve, stream
@@ -78,26 +77,6 @@ async def test_another_model_reads_them_first(
             stable = {"type": "text", "text": "Be brief.", "cache_control": CACHED}
             assert body["system"] == [stable, {"type": "text", "text": TODAY}]
     assert outline(body.get("input") or body["messages"])[-1] == ("user", "Add.")
-
-
-@pytest.mark.parametrize("api", ["chat", "messages"])
-async def test_without_a_question_they_come_first(api: str, offline: OfflineModel, provider_of: MakeProvider) -> None:
-    """The question of an answer that goes on may have been deleted."""
-    messages = [*HISTORY, ChatMessage.system(TODAY), STEP]
-    body = await sent(offline, provider_of, api, "", messages)
-    first = body["messages"][0] if api == "chat" else {"role": "system", "content": body["system"]}
-    assert TODAY in outline([first])[0][1]
-
-
-async def test_claude_on_bedrock_reads_them_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serve(stream(frames(message_events(claude_text("Hello."))))) as server:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", server.base_url.removesuffix("/v1"))
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        provider = get_llm_provider("bedrock/global.anthropic.claude-sonnet-5-5")
-        await streamed(provider, ModelRequest("", [*HISTORY, *QUESTION]))
-        await provider.aclose()
-    assert server.bodies[0]["system"] == [{"type": "text", "text": TODAY}]
 
 
 async def test_a_model_that_refuses_them_late_is_asked_again(provider_of: MakeProvider) -> None:

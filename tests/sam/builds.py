@@ -18,6 +18,7 @@ SAM_BIN = ROOT / ".venv-sam" / "bin"
 UV = ROOT / ".uv" / "bin" / "uv"
 MONGO_SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:mongodb-AbCdEf"
 OPENAI_SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:openai-AbCdEf"
+JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience": "omniagent"}
 REQUIRED = {"MongoSecretArn": MONGO_SECRET, "OpenAISecretArn": OPENAI_SECRET}
 QUEUES = {
     name: {"Ref": f"https://sqs/{name}", "QueueName": name}

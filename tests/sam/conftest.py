@@ -7,9 +7,11 @@ import pytest
 from local.cloudformation import Document
 from tests.sam.builds import Sam
 
+Deploy = Callable[..., Document]
+
 
 @pytest.fixture(scope="session")
-def deploy(sam: Sam) -> Callable[..., Document]:
+def deploy(sam: Sam) -> Deploy:
     """Returns the CloudFormation that a deploy with some parameters comes to, made once for each set of them."""
     made: dict[frozenset[tuple[str, str]], Document] = {}
 

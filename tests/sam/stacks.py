@@ -23,11 +23,10 @@ from moto.cloudformation import parsing
 
 from local.cloudformation import REGION, STACK
 from local.template import ROOT
-from tests.sam.builds import REQUIRED, Sam
+from tests.sam.builds import JWT, REQUIRED, Sam
 
 Json = dict[str, Any]
 API = {"Front": "api-gateway"}
-JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience": "omniagent"}
 ARN = "arn:aws:{}:us-east-1:123456789012:{}"
 KEY = ARN.format("kms", "key/11111111-2222-3333-4444-555555555555")
 KNOWN_IN_PART = {"AWS::ApiGateway::Deployment", "AWS::Lambda::Version", "AWS::Route53::RecordSet"}

@@ -1,19 +1,18 @@
 """How the stack is reached and replaced: API Gateway with its domain and authorizers, WAF, canaries."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from local.cloudformation import Document
-from local.template import ROOT, TEMPLATE, Template
+from local.template import TEMPLATE, Template
 from omniagent.http import cors
-from tests.sam.builds import QUEUES, REQUIRED, Sam
+from tests.sam.builds import JWT, QUEUES, REQUIRED, Sam
+from tests.sam.conftest import Deploy
 
 API = {"Front": "api-gateway"}
-JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience": "omniagent"}
 ID_TOKENS = {"JwtTokenUse": "id"}
 POOL = "arn:aws:cognito-idp:us-east-1:123456789012:userpool/us-east-1_AbCdEf"
 AUTHORIZER = "arn:aws:lambda:us-east-1:123456789012:function:authorizer"
@@ -22,8 +21,6 @@ DOMAIN = {
     "ApiCertificateArn": "arn:aws:acm:us-east-1:123456789012:certificate/11111111-2222-3333-4444-555555555555",
 }
 ORIGINS = {"CorsOrigins": "https://a.example,https://b.example"}
-
-Deploy = Callable[..., Document]
 
 
 def body(document: Document) -> dict[str, Any]:
@@ -194,17 +191,6 @@ def metrics_of(alarm: dict[str, Any]) -> dict[str, dict[str, str]]:
     return {stat["MetricName"]: {item["Name"]: item["Value"] for item in stat.get("Dimensions", ())} for stat in stats}
 
 
-def test_each_front_has_alarms_of_its_own(deploy: Deploy) -> None:
-    urls, api = (deploy(**given).resources("AWS::CloudWatch::Alarm") for given in ({}, API))
-    [rest] = deploy(**API).resources("AWS::ApiGateway::RestApi").values()
-    stage = {"ApiName": rest["Name"], "Stage": "live"}
-    assert metrics_of(api["Api5xx"]) == {"5XXError": stage, "Count": stage}
-    assert metrics_of(api["ApiRefusals"]) == {"4XXError": stage, "Count": stage}
-    assert metrics_of(urls["UrlRefusals"]).keys() == {"Url4xxCount", "UrlRequestCount"}
-    of_urls, of_api = {"ChatUrl5xx", "SessionsUrl5xx", "UrlRefusals"}, {"Api5xx", "ApiRefusals"}
-    assert (urls.keys() & (of_urls | of_api), api.keys() & (of_urls | of_api)) == (of_urls, of_api)
-
-
 @pytest.mark.parametrize(
     ("front", "of_chat", "of_sessions"),
     [({}, "ChatUrl5xx", "SessionsUrl5xx"), (API, "Api5xx", "Api5xx")],
@@ -248,11 +234,6 @@ def test_a_deploy_at_once_has_no_deployment_group(deploy: Deploy) -> None:
     document = deploy()
     assert document.resources("AWS::CodeDeploy::DeploymentGroup") == {}
     assert not [name for name in document.resources("AWS::CloudWatch::Alarm") if name.endswith("Canary")]
-
-
-def test_the_shipped_production_stage_uses_a_canary() -> None:
-    prod = yaml.safe_load((ROOT / "parameters" / "prod.yaml").read_text())
-    assert prod["DeploymentType"] == "Canary10Percent5Minutes"
 
 
 @pytest.mark.parametrize(
@@ -304,27 +285,23 @@ USED_BY_SAM = (
 )
 
 
-def test_the_linter_passes_a_canary_and_sees_references_across_conditions(sam: Sam, tmp_path: Path) -> None:
-    """The linter follows every condition both ways. Only the deployment's type is none."""
-    mapping = "    Type: AWS::ApiGateway::BasePathMapping\n"
-    broken = tmp_path / "broken.yaml"
-    broken.write_text(TEMPLATE.read_text().replace(f"{mapping}    Condition: HasApiDomain\n", mapping))
-    errors = sam.lint_errors({"DeploymentType": "Canary10Percent5Minutes"}, broken)
-    found = [error for error in errors if not error.startswith(USED_BY_SAM)]
-    assert [error for error in found if error.startswith("W1001") and "(Resources/ApiDomainMapping/" in error] == found
-    assert found
+def test_the_linter_passes_a_canary_and_managed_instances_and_sees_references(sam: Sam, tmp_path: Path) -> None:
+    """The linter follows every condition both ways, so that it finds a reference to what a condition leaves out.
 
-
-def test_the_lines_for_managed_instances_can_be_uncommented(sam: Sam, tmp_path: Path) -> None:
-    managed = tmp_path / "managed.yaml"
+    The lines for managed instances are uncommented here. One run of the linter, which takes long, sees it all.
+    """
     lines = TEMPLATE.read_text().splitlines()
     start = lines.index("  ChatFunction:")
     part = [line.replace("# ", "", 1) for line in lines[start : start + 8]]
-    managed.write_text("\n".join([*lines[:start], *part, *lines[start + 8 :]]))
-    function = sam.expand({}, managed).resources("AWS::Lambda::Function")["ChatFunction"]
+    mapping = "    Type: AWS::ApiGateway::BasePathMapping\n"
+    text = "\n".join([*lines[:start], *part, *lines[start + 8 :]])
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(text.replace(f"{mapping}    Condition: HasApiDomain\n", mapping))
+    given = {"DeploymentType": "Canary10Percent5Minutes", "ChatMemory": "2048"}
+    function = sam.expand(given, changed).resources("AWS::Lambda::Function")["ChatFunction"]
     [config] = function["CapacityProviderConfig"].values()
-    assert config["PerExecutionEnvironmentMaxConcurrency"] == 64
-    assert "VpcConfig" not in function
-    assert Template(managed, parameters=REQUIRED, attributes=QUEUES).function("chat").requests_at_once == 64
-    errors = sam.lint_errors({"ChatMemory": "2048"}, managed)
-    assert [error for error in errors if "CapacityProvider" in error] == []
+    assert (config["PerExecutionEnvironmentMaxConcurrency"], "VpcConfig" in function) == (64, False)
+    assert Template(changed, parameters=REQUIRED, attributes=QUEUES).function("chat").requests_at_once == 64
+    found = [error for error in sam.lint_errors(given, changed) if not error.startswith(USED_BY_SAM)]
+    assert found
+    assert [error for error in found if error.startswith("W1001") and "(Resources/ApiDomainMapping/" in error] == found

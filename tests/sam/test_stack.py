@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import fields
 from functools import cache
@@ -21,6 +21,7 @@ from omniagent.session import naming
 from omniagent.settings import Settings, env_name
 from omniagent.turns.watch import closing
 from tests.sam.builds import QUEUES, Sam
+from tests.sam.conftest import Deploy
 
 FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction")
 # Read by Lambda, Powertools and our metrics rather than by Settings.
@@ -36,8 +37,6 @@ OF_A_TURN = {
 OF_ITS_WORK = {"InputTokens", "CachedInputTokens", "CacheWriteTokens", "OutputTokens", "ToolCalls", "ToolErrors"}
 SPACE, CHAT = "OmniAgent", f"{STACK}-chat"
 COST_DRIVERS = {"Duration", "ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits", "NumberOfMessagesSent"}
-
-Deploy = Callable[..., Document]
 
 
 def versions(document: Document) -> set[str]:
@@ -221,23 +220,9 @@ def test_the_defaults_of_template_and_settings_agree() -> None:
         assert f"else {text}." in given[name]["Description"]
 
 
-def test_every_function_knows_how_long_journals_are_kept(deploy: Deploy) -> None:
-    for function in deploy(JournalDays="30").resources("AWS::Lambda::Function").values():
-        assert function["Environment"]["Variables"]["JOURNAL_DAYS"] == "30"
-
-
 def test_an_operator_has_few_knobs() -> None:
     assert len(fields(Settings)) <= MAX_SETTINGS
     assert len(parameters()) <= MAX_PARAMETERS
-
-
-def test_a_limit_is_empty_or_a_number() -> None:
-    for name, field in LIMITS.items():
-        pattern = re.compile(parameters()[name]["AllowedPattern"])
-        assert pattern.search("")
-        assert pattern.search(str(getattr(Settings(), field) or 1000).removesuffix(".0"))
-        assert not pattern.search("-1")
-        assert not pattern.search("many")
 
 
 def test_a_deploy_takes_no_model_that_the_functions_refuse() -> None:
@@ -307,14 +292,6 @@ def test_state_and_logs_are_encrypted_with_the_keys_that_are_given(deploy: Deplo
     assert not any("KmsKeyId" in group for group in deploy().resources("AWS::Logs::LogGroup").values())
 
 
-def test_every_log_is_kept_as_long_as_asked(deploy: Deploy) -> None:
-    document = deploy(LogRetentionDays="7")
-    groups = document.resources("AWS::Logs::LogGroup")
-    assert {group["RetentionInDays"] for group in groups.values()} == {"7"}
-    used = {function["LoggingConfig"]["LogGroup"] for function in document.resources("AWS::Lambda::Function").values()}
-    assert used == {group["LogGroupName"] for group in groups.values()}
-
-
 def watched_metrics(alarms: Mapping[str, dict[str, Any]]) -> set[tuple[str, str]]:
     """Every metric that some alarm looks at, with the value of its first dimension."""
     plain = [alarm for alarm in alarms.values() if "MetricName" in alarm]
@@ -376,13 +353,6 @@ def test_the_costs_name_every_alarm_and_metric(deploy: Deploy) -> None:
     )
     page = (ROOT / "docs" / "costs.md").read_text()
     assert f"| {len(alarms)} alarms of {metrics} metrics, $0.10 each | ${metrics / 10:.2f} |" in page
-
-
-def test_a_warm_table_is_created_on_demand(deploy: Deploy) -> None:
-    [table] = deploy(TableWarmUnits="20000").resources("AWS::DynamoDB::Table").values()
-    assert table["WarmThroughput"] == {"ReadUnitsPerSecond": "20000", "WriteUnitsPerSecond": "20000"}
-    [table] = deploy().resources("AWS::DynamoDB::Table").values()
-    assert "WarmThroughput" not in table
 
 
 def test_interrupted_turns_are_counted_from_the_line_that_their_end_logs(deploy: Deploy) -> None:

@@ -10,7 +10,7 @@ def made(sam: Sam, given: dict[str, str]) -> Made:
     return create(sam.expanded(given), {**REQUIRED, **given})
 
 
-@pytest.mark.parametrize("form", ["the defaults", "REST API, domain, WAF", "canary behind the API"])
+@pytest.mark.parametrize("form", ["the defaults", "REST API, domain, WAF"])
 def test_a_stack_is_created_with_the_stages_of_its_front(form: str, sam: Sam) -> None:
     stack = made(sam, FORMS[form])
     assert stack.status == "CREATE_COMPLETE"

@@ -5,7 +5,6 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from omniagent.protocol import sse
 from tests.fixtures.examples import examples
 
 BOUNDED = settings(
@@ -32,9 +31,3 @@ ANYTHING: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )
-
-
-def ends_of(stream: bytes) -> list[str]:
-    """The kinds of event that end a stream."""
-    kinds = [event["type"] for event in sse.decode(stream)]
-    return [kind for kind in kinds if kind in {"finish", "abort", "error"}]

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
+
 from tests.fixtures.world import User, World
 
 Json = dict[str, Any]
@@ -70,3 +72,15 @@ def owner_for(route: Route, world: World, user: User) -> User:
     other = world.user()
     other.ask()
     return other
+
+
+def call(caller: httpx.Client, route: Route, session_id: str) -> httpx.Response:
+    """Call a route for a session, or with a body that names it."""
+    body = None if route.body is None else {**route.body, "session_id": session_id, "id": session_id}
+    return caller.request(route.method, f"http://{route.function}{route.at(session_id, 'question')}", json=body)
+
+
+def stored(world: World) -> list[Json]:
+    """All that is stored of anybody."""
+    names = ("users", "sessions", "messages", "summaries")
+    return [document for name in names for document in world.database[name].find().sort("_id")]

@@ -44,8 +44,7 @@ def test_table_of_turns_that_is_missing_is_logged_and_runs_no_tool(
 ) -> None:
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("LEASE_SECONDS", "2")
-    with open_world(mongod, model.base_url, turns_table="no-such-table") as world:
+    with open_world(mongod, model.base_url, turns_table="no-such-table", lease_seconds=2.0) as world:
         user = world.user()
         assert user.ask()[-1]["data"]["status"] == "complete"
         failed = user.post({"session_id": user.session, "query": '[tool:calculator {"expression": "1 + 2"}]'})

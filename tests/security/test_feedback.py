@@ -48,15 +48,6 @@ def test_a_reload_shows_the_feedback_until_it_is_taken_back(user: User, answer: 
     assert {key: value for key, value in user.messages()[-1].items() if key != "metadata"} == rest
 
 
-def test_an_answer_given_again_starts_without_feedback(user: User, answer: Json) -> None:
-    rate(user, answer["id"], {"rating": "down", "text": "Wrong."})
-    again = user.post(
-        {"id": user.session, "messages": [{}], "trigger": "regenerate-message", "messageId": answer["id"]}
-    )
-    assert again.status_code == 200
-    assert shown(user) is None
-
-
 def test_feedback_has_limits(user: User, answer: Json) -> None:
     bodies: list[Any] = [
         {"rating": "sideways"},
@@ -75,11 +66,6 @@ def test_feedback_has_limits(user: User, answer: Json) -> None:
         assert (body, refused.status_code) == (body, 422)
         assert check_problem(refused)["code"] == "invalid_request"
     assert shown(user) is None
-
-
-def test_the_longest_feedback_is_stored_whole(user: User, answer: Json) -> None:
-    assert rate(user, answer["id"], {"text": LONGEST}).status_code == 200
-    assert shown(user) == {"text": LONGEST}
 
 
 def test_only_an_answer_can_be_rated(user: User, answer: Json) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.fixtures.function_url import SIGNER, SOURCE, Json, invoke
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import World
-from tests.security.fuzz import ANYTHING, BOUNDED, LOADED
+from tests.security.fuzz import BOUNDED, LOADED
 from tests.security.routes import ROUTES
 
 # Text as JSON can carry it; what HTTP itself forbids is left in, for a proxy may be careless.
@@ -109,31 +109,6 @@ def test_a_null_is_a_field_that_is_not_there(world: World, function: str, header
     http = {"method": "GET", "path": "/", "sourceIp": SOURCE}
     event = {"version": "2.0", "rawQueryString": None, "headers": headers, "requestContext": {"http": http}}
     assert check_problem(invoke(world.functions[function].handler, event))["code"] == "not_found"
-
-
-@pytest.mark.parametrize("function", ["chat", "sessions"])
-@BOUNDED
-@given(data=st.data())
-def test_a_field_of_the_event_may_be_anything(world: World, function: str, data: st.DataObject) -> None:
-    """Lambda writes them, so it may be our fault that they are not understood; but it is said in order."""
-    event = data.draw(url_events() | api_events())
-    is_from_url = "version" in event
-    inner = (
-        [("requestContext", "http"), ("requestContext", "authorizer")]
-        if is_from_url
-        else [("requestContext", "identity")]
-    )
-    parent: Json = event
-    for key in data.draw(st.sampled_from([*inner, ("headers",), ()])):
-        parent = parent[key]
-    if parent:
-        parent[data.draw(st.sampled_from(sorted(parent)))] = data.draw(ANYTHING)
-    event |= (
-        {"version": "2.0"} if is_from_url else {"resource": "/", "requestContext": event.get("requestContext") or {}}
-    )
-    response = invoke(world.functions[function].handler, event)
-    if response.status_code >= 400:
-        check_problem(response)
 
 
 @pytest.mark.parametrize("identity", [None, 5, "x", [], {}, {"userArn": None}, {"userArn": 5}, {"userArn": ""}])

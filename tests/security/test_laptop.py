@@ -11,8 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from local.model import OfflineModel
-from local.mongod import Mongod
-from local.processes import ServiceError, make_private
+from local.processes import ServiceError
 from local.stack import StackOptions, local_stack
 from tests.local.commands import command, descendants
 from tests.security.listeners import environment_of, listening_ports
@@ -119,12 +118,6 @@ def test_a_link_from_another_site_to_the_page_may_be_followed(attacked: Attacked
     assert httpx.get(attacked.url, headers=followed, trust_env=False, timeout=60).status_code == 200
 
 
-@pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1:5173", "http://[::1]:8080"])
-def test_a_page_under_development_on_this_machine_may_call(attacked: Attacked, origin: str) -> None:
-    answer = httpx.get(f"{attacked.url}/sessions", headers={"origin": origin}, trust_env=False, timeout=60)
-    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
-
-
 @pytest.mark.parametrize(("method", "path", "headers"), UNINVITED, ids=str)
 def test_a_program_that_was_not_told_the_way_finds_nothing(
     attacked: Attacked, method: str, path: str, headers: dict[str, str]
@@ -177,15 +170,6 @@ def test_knowing_the_way_is_not_enough_for_a_page(attacked: Attacked) -> None:
         for page in ({}, {"host": "evil.example"}, {"origin": "http://localhost:3000"}, PICTURE):
             answer = attacked.http.post(inside[name], headers={**signed, **page}, content=b"{}")
             assert (answer.status_code == 403) is bool(page), (name, page)
-
-
-def test_the_data_of_a_developer_is_private(tmp_path: Path) -> None:
-    open_to_all = tmp_path / "data"
-    open_to_all.mkdir(mode=0o755)
-    with Mongod(open_to_all) as server:
-        assert server.folder.stat().st_mode & 0o777 == 0o700
-    with pytest.raises(ServiceError, match="cannot be made"):
-        make_private(open_to_all / "WiredTiger" / "below a file")
 
 
 async def test_the_folder_of_make_run_is_private_however_it_was_made(

@@ -9,11 +9,9 @@ import httpx
 import pytest
 
 from local.model import OfflineModel
-from omniagent.ai.tools import OUTPUT_CHARS, render_output
 from omniagent.errors import InvalidRequest
-from omniagent.http.auth import MAX_USER_NAME_LENGTH
 from omniagent.http.chat_bodies import MAX_MESSAGES, read_chat_request
-from omniagent.http.json_body import MAX_BODY_BYTES, MAX_BODY_DEPTH, MAX_CONTAINERS, MAX_FORM_BYTES, MAX_PARTS
+from omniagent.http.json_body import MAX_BODY_BYTES, MAX_CONTAINERS, MAX_FORM_BYTES, MAX_PARTS
 from omniagent.lambda_runtime.asgi import StreamingResult
 from tests.fixtures.function_url import PAYLOADS, Collected, context, read_stream, url_event
 from tests.fixtures.problems import check_problem
@@ -90,11 +88,6 @@ def test_two_replies_to_one_call_are_refused(user: User) -> None:
     refused(user.post({"session_id": "s", "replies": replies}), 422, "invalid_request", "same tool_call_id")
 
 
-@pytest.mark.parametrize("name", ["a\u202eb", "\u200b", "\u3164", "a\x1b[0m"])
-def test_a_name_with_hidden_characters_is_refused(user: User, name: str) -> None:
-    assert check_problem(user.call("POST", "/sessions", json={"name": name}))["status"] == 422
-
-
 def test_the_characters_of_a_message(user: User) -> None:
     assert user.post({"query": "ä" * MESSAGE}).status_code == 200
     over = f"longer than {MESSAGE} characters"
@@ -163,17 +156,11 @@ def test_the_size_of_a_page(user: User, path: str, least: int, most: int) -> Non
 
 def test_the_characters_of_a_name_and_of_a_search(user: User) -> None:
     assert user.call("POST", "/sessions", json={"id": "s", "name": "ä" * 120}).json()["name"] == "ä" * 120
-    for bad in ("ä" * 121, "", " ", "a\0b", "a\nb", {"$set": 1}, 7):
+    for bad in ("ä" * 121, "", " ", "a\0b", "a\nb", "a\u202eb", "a\x1b[0m", {"$set": 1}, 7):
         refused(user.call("PATCH", "/sessions/s", json={"name": bad}), 422, "invalid_request", "name")
     assert len(user.call("GET", f"/sessions?search={'ä' * 100}").json()["sessions"]) == 1
     for bad in ("ä" * 101, "a%00b"):
         refused(user.call("GET", f"/sessions?search={bad}"), 422, "invalid_request", "search")
-
-
-def test_the_characters_of_a_tools_output() -> None:
-    assert render_output("x" * OUTPUT_CHARS) == "x" * OUTPUT_CHARS
-    assert render_output("x" * (OUTPUT_CHARS + 1)) == "x" * OUTPUT_CHARS + "\n[cut: 1 more characters]"
-    assert render_output(["x" * OUTPUT_CHARS]).startswith('["xxx')
 
 
 def test_the_turns_that_a_user_has_running(world: World, user: User) -> None:
@@ -199,30 +186,11 @@ def test_no_more_of_them_begin_at_the_same_moment(world: World, user: User) -> N
     assert added == {"users": 1, "sessions": 1, "messages": 2}
 
 
-def test_a_body_nested_too_deeply_is_refused(user: User) -> None:
-    def nested(levels: int) -> bytes:
-        return b'{"query": "Hi", "n": ' + b"[" * levels + b"]" * levels + b"}"
-
-    assert sent(user, nested(MAX_BODY_DEPTH - 1)).status_code == 200
-    refused(sent(user, nested(MAX_BODY_DEPTH)), 400, "malformed_request", f"deeper than {MAX_BODY_DEPTH} levels")
-
-
 def test_of_a_key_that_comes_twice_the_last_counts_as_in_a_browser(user: User) -> None:
     content = f'{{"session_id": "a", "session_id": "{user.session}", "query": 1, "query": "Hi"}}'.encode()
     assert sent(user, content).status_code == 200
     assert user.messages()[0]["parts"] == [{"type": "text", "text": "Hi"}]
     refused(sent(user, b'{"query": "Hi", "query": {"$gt": ""}}'), 422, "invalid_request", "query")
-
-
-@pytest.mark.parametrize("header", ["x-user-id", "x-user-category"])
-def test_the_characters_of_a_users_name(world: World, header: str) -> None:
-    def status(value: str) -> int:
-        client = world.client(headers={header: value})
-        return client.get("http://sessions/sessions").status_code
-
-    assert status("a" * MAX_USER_NAME_LENGTH) == 200
-    for bad in ("a" * (MAX_USER_NAME_LENGTH + 1), "a" * 100_000, "a,b"):
-        assert status(bad) == 422
 
 
 def test_what_looks_like_an_operator_is_text(world: World, user: User) -> None:

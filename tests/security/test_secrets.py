@@ -1,74 +1,32 @@
 """Secrets, tokens and what people say stay where they belong: everything that the stack writes is searched for them."""
 
-import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from pymongo import MongoClient
 
 from local.aws import Aws
 from local.emulator import Emulator
 from local.model import OfflineModel
 from local.stack import StackOptions, local_stack
-from omniagent.aws.secrets import SecretStore
-from omniagent.protocol import sse
 from omniagent.session.ids import new_id
 from omniagent.tracing.redaction import hide, redact, redact_text
 from tests.fixtures.http_server import HttpServer, Received
 from tests.fixtures.issuer import AUDIENCE, Issuer
-from tests.fixtures.world import World, open_world
 from tests.fixtures.zygote import forks
-from tests.security.rogue import RogueModel
 
 Json = dict[str, Any]
 
-OLD_KEY, NEW_KEY = "key-before-the-rotation", "key-after-the-rotation"
+KEY = "the-key-of-the-model"
 PASSWORD = "the-password-of-mongodb"
 SAID = "Our merger with Initech is on Tuesday"
 ANSWERED = "I will tell nobody about Initech"
 IN_A_TOOL = "initech_shares"
 IN_A_BAD_BODY = "Said in a body that was refused"
-
-
-@pytest.fixture
-def rogue(model: OfflineModel) -> Iterator[RogueModel]:
-    with RogueModel(model.base_url) as rogue:
-        yield rogue
-
-
-@pytest.fixture
-def world(mongod: str, aws: Aws, rogue: RogueModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """The functions with a key from Secrets Manager, which they may read as often as they want."""
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    arn = aws.put_secret("rotated-key", OLD_KEY)
-    secrets = SecretStore(refresh_interval_seconds=0)
-    with open_world(mongod, rogue.base_url, secrets=secrets, openai_secret_arn=arn) as world:
-        yield world
-
-
-def test_the_turn_that_meets_a_new_key_is_answered(
-    world: World, aws: Aws, rogue: RogueModel, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, logger="omniagent")
-    user = world.user()
-    rogue.key = OLD_KEY
-    assert user.ask()[-1]["data"]["status"] == "complete"
-    rogue.key = NEW_KEY
-    refused = user.post({"session_id": user.session, "query": "Hello?"})
-    assert list(sse.decode(refused.content))[-2]["data"]["status"] == "failed"
-    aws.put_secret("rotated-key", f'{{"OPENAI_API_KEY": "{NEW_KEY}"}}')
-    for _ in range(2):
-        assert user.ask("And now?")[-1]["data"]["status"] == "complete"
-    written = str([redact(vars(record)) for record in caplog.records])
-    assert "turn failed" in written
-    for key in (OLD_KEY, NEW_KEY):
-        assert key not in written + refused.text + str(user.messages())
 
 
 def test_a_secret_that_was_read_is_masked_in_every_line_whatever_it_looks_like() -> None:
@@ -129,7 +87,7 @@ class Watched:
 
 
 @asynccontextmanager
-async def watched(mongod: str, aws: Aws, model: OfflineModel, **environment: str) -> AsyncIterator[Watched]:
+async def watched(mongod: str, aws: Aws, model: OfflineModel) -> AsyncIterator[Watched]:
     name, user = f"test_{new_id()[:12]}", f"user-{new_id()[:8]}"
     with MongoClient[Json](mongod) as client:
         client.admin.command("createUser", user, pwd=PASSWORD, roles=["root"])
@@ -137,7 +95,7 @@ async def watched(mongod: str, aws: Aws, model: OfflineModel, **environment: str
         with Collector() as collector, Issuer() as issuer:
             options = StackOptions(
                 mongodb_uri=mongod.replace("://", f"://{user}:{PASSWORD}@"),
-                openai_api_key=OLD_KEY,
+                openai_api_key=KEY,
                 openai_base_url=model.base_url,
                 aws=aws,
                 auth="jwt",
@@ -149,7 +107,6 @@ async def watched(mongod: str, aws: Aws, model: OfflineModel, **environment: str
                     "OtlpEndpoint": collector.url,
                     "LogLevel": "DEBUG",
                 },
-                environment=environment,
                 emulator={"launcher": forks(), "on_line": lambda _, line: lines.append(line)},
             )
             async with local_stack(options) as stack, httpx.AsyncClient(timeout=60, trust_env=False) as http:
@@ -186,7 +143,7 @@ async def use(stack: Watched) -> None:
 
 
 def check_secrets(stack: Watched) -> None:
-    secrets = [OLD_KEY, PASSWORD, *(part for token in stack.tokens for part in token.split(".") if len(part) > 16)]
+    secrets = [KEY, PASSWORD, *(part for token in stack.tokens for part in token.split(".") if len(part) > 16)]
     everywhere = {
         "log": stack.log,
         "spans": stack.spans,
@@ -211,15 +168,3 @@ async def test_nothing_that_is_written_tells_a_secret_or_what_was_said(
             for place, text in {"log": stack.log, "spans": stack.spans}.items():
                 assert said not in text, f"{place} tell {said!r}"
         assert not any(IN_A_BAD_BODY in body for body in stack.bodies)
-
-
-async def test_what_was_said_is_in_the_traces_only_where_that_is_asked_for(
-    mongod: str, aws: Aws, model: OfflineModel
-) -> None:
-    async with watched(mongod, aws, model, TRACE_CONTENT="true") as stack:
-        await use(stack)
-        check_secrets(stack)
-        for said in (SAID, ANSWERED, IN_A_TOOL):
-            assert said in stack.spans
-            assert said not in stack.log
-        assert IN_A_BAD_BODY not in stack.spans

@@ -1,6 +1,5 @@
 """Turning tracing on and off, and what leaves the process."""
 
-import asyncio
 import os
 import random
 import subprocess
@@ -8,7 +7,6 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -100,7 +98,7 @@ def run_python(code: str) -> str:
     return finished.stdout.strip()
 
 
-def test_using_the_package_without_an_instrumentor_never_imports_opentelemetry() -> None:
+def test_opentelemetry_is_imported_by_an_instrumentor_and_its_sdk_by_nobody() -> None:
     code = """
 import asyncio, sys
 from omniagent.tracing import *
@@ -110,37 +108,11 @@ with bind_context(session_id="s"), trace_operation("work", attributes={"a": 1}) 
 assert current_trace_id() is None
 assert asyncio.run(flush_traces()) and OmniAgentInstrumentor().flush()
 OmniAgentInstrumentor().uninstrument()
-print([name for name in sys.modules if name.startswith("opentelemetry")])
-"""
-    assert run_python(code) == "[]"
-
-
-def test_the_sdk_is_not_imported_for_a_provider_of_ones_own() -> None:
-    code = """
-import sys
-from omniagent.tracing import OmniAgentInstrumentor
+assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 OmniAgentInstrumentor().instrument()
 print([name for name in sys.modules if name.startswith("opentelemetry.sdk")])
 """
     assert run_python(code) == "[]"
-
-
-def test_without_a_provider_the_global_one_is_used() -> None:
-    code = """
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from omniagent.tracing import OmniAgentInstrumentor, trace_operation
-exporter, provider = InMemorySpanExporter(), TracerProvider()
-provider.add_span_processor(SimpleSpanProcessor(exporter))
-trace.set_tracer_provider(provider)
-OmniAgentInstrumentor().instrument()
-with trace_operation("work"):
-    pass
-print([span.name for span in exporter.get_finished_spans()])
-"""
-    assert run_python(code) == "['work']"
 
 
 @pytest.mark.parametrize(("value", "is_recorded"), [("true", True), ("ON", True), ("false", False), ("", False)])
@@ -216,16 +188,6 @@ print(started, OmniAgentInstrumentor().is_instrumented)
     assert finished.stdout.strip() == "True True", finished.stderr
 
 
-def test_options_of_other_instrumentors_have_no_effect() -> None:
-    instrumentor, spans = OmniAgentInstrumentor(), Recorded()
-    instrumentor.instrument(tracer_provider=spans.provider, skip_dep_check=True, meter_provider=None)
-    with trace_operation("work"):
-        pass
-    instrumentor.uninstrument(skip_dep_check=True)
-    assert spans.names == ["work"]
-    assert not instrumentor.instrumentation_dependencies()
-
-
 @pytest.mark.parametrize("path", ["", "/", "/v1/traces"])
 async def test_a_flush_brings_every_ended_span_to_the_collector(collector: Collector, path: str) -> None:
     configure_tracing(collector.url + path, service_name="chat", headers={"x-team": "blue"})
@@ -247,14 +209,6 @@ async def test_a_caller_cannot_leave_its_requests_out_of_the_traces(collector: C
     assert sorted(collector.span_names) == ["GET", "work"]
 
 
-async def test_headers_are_read_from_the_text_of_the_environment_variable(collector: Collector) -> None:
-    configure_tracing(collector.url, service_name="chat", headers="x-team=dark%20blue, api-key=k")
-    with trace_operation("turn"):
-        pass
-    assert await flush_traces(30)
-    assert [team for _, team, _ in collector.requests] == ["dark blue"]
-
-
 def test_the_functions_trace_with_the_endpoint_the_headers_and_the_content_of_their_settings(
     collector: Collector,
 ) -> None:
@@ -263,14 +217,14 @@ import asyncio
 from omniagent import Agent, Project, trace_operation
 from omniagent.app.on_lambda import get_application
 from omniagent.tracing import flush_traces
-settings = {{"otel_exporter_otlp_endpoint": "{collector.url}", "otel_exporter_otlp_headers": "x-team=green"}}
+settings = {{"otel_exporter_otlp_endpoint": "{collector.url}", "otel_exporter_otlp_headers": "x-team=dark%20green"}}
 get_application(Project(agent=Agent("helper", ""), settings={{**settings, "trace_content": True}}))
 with trace_operation("turn") as span:
     print(span.captures_content)
 asyncio.run(flush_traces(30))
 """
     assert run_python(code) == "True"
-    assert [(team, collector.span_names) for _, team, _ in collector.requests] == [("green", ["turn"])]
+    assert [(team, collector.span_names) for _, team, _ in collector.requests] == [("dark green", ["turn"])]
 
 
 @pytest.mark.parametrize(
@@ -327,23 +281,6 @@ async def test_a_flush_does_not_wait_longer_for_a_collector_than_allowed(collect
     collector.answering.set()
     assert await flush_traces(30)
     assert "work" in collector.span_names
-
-
-async def test_a_flush_needs_no_thread_of_the_event_loops_executor(collector: Collector) -> None:
-    configure_tracing(collector.url, service_name="chat")
-    with trace_operation("work"):
-        pass
-    loop, release = asyncio.get_running_loop(), threading.Event()
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        loop.set_default_executor(executor)
-        hanging = loop.run_in_executor(None, release.wait)
-        try:
-            assert await flush_traces(30)
-        finally:
-            release.set()
-            await hanging
-            loop.set_default_executor(ThreadPoolExecutor())
-    assert collector.span_names == ["work"]
 
 
 def test_uninstrument_exports_what_is_left(collector: Collector) -> None:

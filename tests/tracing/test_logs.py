@@ -113,21 +113,6 @@ def test_a_terminal_gets_colours_and_anything_else_does_not(monkeypatch: pytest.
     assert "\x1b[" not in file.getvalue() + plain_terminal.getvalue()
 
 
-async def test_the_request_id_follows_into_tasks_and_ends_with_its_block(out: io.StringIO) -> None:
-    async def work() -> None:
-        logger.info("in a task")
-
-    with bind_request_id("r-outer"):
-        with bind_request_id("r-inner"):
-            await asyncio.create_task(work())
-        logger.info("between")
-    logger.info("outside")
-    inner, between, outside = out.getvalue().splitlines()
-    assert "r-inner" in inner
-    assert "r-outer" in between
-    assert "r-" not in outside
-
-
 def test_the_trace_id_is_on_every_line_inside_a_span(out: io.StringIO) -> None:
     OmniAgentInstrumentor().instrument(TracerProvider(shutdown_on_exit=False))
     try:

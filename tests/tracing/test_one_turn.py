@@ -108,27 +108,16 @@ async def test_the_states_of_session_and_turn_are_on_the_turns_span(recorded: Re
     ]
 
 
-async def dead_turn() -> TurnOperator:
-    """A session whose turn lost its process after it had begun."""
+async def test_a_turn_that_is_taken_over_has_been_running_all_along(recorded: Recorded) -> None:
     session = InMemorySessionManager("ada", "s-1", store=InMemoryStore())
     await begin_turn(session, "Hi.", is_dead=True)
-    return TurnOperator(
+    runner = TurnOperator(
         Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello."), registry=MemoryRegistry()
     )
-
-
-async def test_a_turn_that_is_taken_over_has_been_running_all_along(recorded: Recorded) -> None:
-    stream = await (await dead_turn()).take_up()
+    stream = await runner.take_up()
     assert stream is not None
     await stream.ended()
     assert states(recorded) == [("turn", "running", "complete"), ("session", "running", "idle")]
-
-
-async def test_a_session_is_idle_when_its_dead_turn_is_stopped(recorded: Recorded) -> None:
-    runner = await dead_turn()
-    with trace_operation("turn"):
-        assert await runner.stop()
-    assert states(recorded) == [("turn", "running", "cancelled"), ("session", "running", "idle")]
 
 
 async def test_a_turn_that_is_stopped_tells_why(recorded: Recorded) -> None:
