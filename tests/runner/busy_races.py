@@ -1,13 +1,9 @@
 """Races of queued, steering and interrupting messages with the end of a turn, a turn that waits, a stop, and kills.
 
-Each race has one session, several processes and a clock of its own, and is made by its seed alone. `make races` runs
-1,000 and writes the counts of docs/proofs.md.
+Each race has one session, several processes and a clock of its own, and is made by its seed alone.
 """
 
-import argparse
 import asyncio
-import json
-import logging
 import random
 import sys
 from collections import Counter
@@ -19,12 +15,11 @@ from typing import Any, get_args
 from omniagent import AnswerStream, Query, RunContext, Settings, ToolReply, ToolRequest, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import OmniAgentError
-from omniagent.messages import Status, steering_of
+from omniagent.messages import steering_of
 from omniagent.providers import ModelRequest
 from omniagent.session.live import SessionMessage
 from omniagent.settings import Busy
 from omniagent.testing import ScriptedModel, ToolCall
-from scripts.readme import RACES
 from tests.runner.processes import Process, bury
 from tests.runner.sessions import Sessions
 
@@ -33,7 +28,6 @@ PATIENCE_SECONDS = 30.0
 SETTINGS = Settings(tick_seconds=0.001, lease_seconds=LEASE_SECONDS, max_readers_per_user=50)
 BUSY: tuple[Busy, ...] = get_args(Busy)
 LAST = "last"
-NUMBER = 1_000
 FAULTS = ("lost", "doubled", "out of order", "answered twice", "run twice")
 
 
@@ -278,28 +272,3 @@ async def _one(race: Race) -> None:
         await race.run()
     finally:
         await bury(living)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("races", type=int, nargs="?", default=NUMBER)
-    options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    counts = race(range(options.races))
-    numbers: dict[str, Any] = {
-        "races": counts["races"],
-        "messages": {busy: counts[busy] for busy in BUSY},
-        "answers": {status: counts[status] for status in get_args(Status) if counts[status]},
-        "events": {name: counts[name] for name in ("joined", "approved", "denied", "stopped", "killed")},
-        "found": {fault: counts[fault] for fault in FAULTS},
-    }
-    print(json.dumps(numbers, indent=2))
-    if any(numbers["found"].values()):
-        sys.exit(1)
-    if options.races >= NUMBER:
-        earlier = json.loads(RACES.read_text()) if RACES.exists() else {}
-        RACES.write_text(json.dumps(earlier | numbers, indent=2) + "\n")  # tree_races adds its own
-
-
-if __name__ == "__main__":
-    main()

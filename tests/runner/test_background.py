@@ -8,7 +8,6 @@ import pytest
 from omniagent import Agent, Budget, Query, TurnHooks
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import (
-    InvalidRequest,
     NotRegenerable,
     QueueFull,
     SessionErased,
@@ -72,22 +71,6 @@ async def test_the_same_message_again_waits_once_and_afterwards_not_at_all() -> 
     assert await runner.take_up() is None
     assert (await runner.run(QUERY)).text == "Hi.", "replayed"
     assert len(model.requests) == 1
-
-
-async def test_its_text_cannot_be_changed_while_it_waits() -> None:
-    sessions, model = Sessions(), ScriptedModel("Hi.")
-    await sessions.runner(model).accept(QUERY)
-    with pytest.raises(TurnInProgress):
-        await sessions.runner(model).accept(replace(QUERY, text="Bye"))
-    assert await run(sessions.runner(model)) == "Hi."
-    assert model.requests[0].messages[-1].text == "Hello"
-
-
-async def test_a_retry_without_background_joins_it() -> None:
-    sessions, model = Sessions(), ScriptedModel("Hi.")
-    await sessions.runner(model).accept(QUERY)
-    assert (await sessions.runner(model).run(QUERY)).text == "Hi."
-    assert await sessions.runner(model).take_up() is None
 
 
 async def test_whoever_resumes_before_it_runs_gets_its_stream() -> None:
@@ -161,16 +144,6 @@ async def test_several_wait_in_their_order_and_one_too_many_is_refused() -> None
         await runner.accept(Query("And?", "m3"), busy="queue")
     assert await run(runner) == "One.", "what comes before it is run first"
     assert await run(runner) == "Two."
-
-
-async def test_what_cannot_be_answered_in_the_background_is_refused_and_leaves_nothing() -> None:
-    sessions = Sessions()
-    runner = sessions.runner(ScriptedModel())
-    too_long = "x" * (QUICK.max_message_chars + 1)
-    for query in (Query("", "m1", regenerate=True), Query(too_long), Query(" "), Query("x", "a b")):
-        with pytest.raises(InvalidRequest):
-            await runner.accept(query)
-    assert await sessions.session().head() is None
 
 
 async def test_a_message_whose_answer_failed_is_not_silently_forgotten() -> None:

@@ -3,14 +3,13 @@
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
 from omniagent import Agent, AnswerStream, Budget, InMemorySessionManager, Query, RunResult, Usage, tool
 from omniagent.ai.operator import TurnOperator
-from omniagent.errors import InvalidRequest, ModelUnavailable, QueueFull, TooManyRequests, TurnInProgress
+from omniagent.errors import ModelUnavailable, QueueFull, TooManyRequests, TurnInProgress
 from omniagent.protocol import sse
 from omniagent.providers import ModelFinish
 from omniagent.session.live import Change, QueuedMessage
@@ -21,21 +20,11 @@ from omniagent.turns.state import Enqueue
 from tests.fixtures.conversation import Clock
 from tests.runner.busily import Busily, ask
 from tests.runner.processes import Process, bury
-from tests.runner.sessions import QUICK, until
+from tests.runner.sessions import until
 
 
 async def read(stream: AnswerStream) -> list[dict[str, object]]:
     return list(sse.decode(b"".join([frames async for frames in stream.sse()])))
-
-
-@pytest.fixture
-async def sessions() -> AsyncIterator[Busily]:
-    """Sessions that are free in the end."""
-    sessions = Busily()
-    yield sessions
-    async with asyncio.timeout(30):
-        while not await sessions.are_free():  # noqa: ASYNC110 - no event announces it
-            await asyncio.sleep(0.002)
 
 
 async def test_a_message_is_rejected_unless_it_says_otherwise(sessions: Busily) -> None:
@@ -369,11 +358,6 @@ async def test_the_queue_is_loaded_only_where_a_message_waits(
         monkeypatch.delitem(sys.modules, room, raising=False)
     await sessions.runner(ScriptedModel("One.")).run(ask("m1"))
     assert not sys.modules.keys() & set(rooms)
-
-
-def test_a_busy_policy_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="busy"):
-        Query("Hello", busy="later").checked(QUICK)  # type: ignore[arg-type]
 
 
 def budgeted(sessions: Busily, model: ScriptedModel, budget: Budget, counter: MemoryCounter) -> TurnOperator:

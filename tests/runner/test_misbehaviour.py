@@ -12,9 +12,7 @@ from omniagent.ai.context import Callbacks
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelText
 from omniagent.ai.providers.model_calls import ProviderPool
-from omniagent.ai.tool_threads import ToolThreads
 from omniagent.ai.tools import OUTPUT_CHARS
-from omniagent.errors import RegistryUnavailable, StorageUnavailable
 from omniagent.messages import ToolPart
 from omniagent.protocol import sse
 from omniagent.session.live import Change
@@ -70,27 +68,6 @@ async def test_the_stream_ends_with_an_error_if_storing_the_answer_raises() -> N
     finished = await sessions.runner(ScriptedModel()).take_up()
     assert finished is not None
     assert (await finished.result()).text == "Hello."
-
-
-async def test_a_callback_that_is_cancelled_by_its_own_code_changes_nothing() -> None:
-    sessions, results = Sessions(), list[RunResult]()
-
-    async def on_finish(*_: object) -> None:
-        raise asyncio.CancelledError
-
-    async def on_end(result: RunResult) -> None:
-        results.append(result)
-
-    agent = Agent("helper", "", callbacks=Callbacks(on_finish=on_finish))
-    runner = TurnOperator(
-        agent,
-        sessions.session(),
-        provider=ScriptedModel("Hi"),
-        registry=sessions.registry,
-        hooks=TurnHooks(on_end=on_end),
-    )
-    await (await runner.start("Hello?")).ended()
-    assert len(results) == 1
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, KeyError, Panic])
@@ -250,20 +227,6 @@ async def test_a_regeneration_stopped_after_hidden_reasoning_keeps_the_old_answe
     assert [message.text for message in await runner.history()] == ["Hello?", "First."]
 
 
-async def test_the_readers_of_a_joined_turn_are_independent_of_each_other() -> None:
-    sessions, gate = Sessions(), Gate()
-    runner = sessions.runner(ScriptedModel(["Hello", gate, " there."]))
-    owner = await runner.start(Query("Hello?", "m1"))
-    joined = await runner.start(Query("Hello?", "m1"))
-    readers = asyncio.gather(read(joined), joined.result(), read(joined))
-    await gate.reached()
-    gate.set()
-    frames, result, same_frames = await readers
-    decoded = [list(sse.decode(each)) for each in (frames, same_frames, await read(owner), await read(joined))]
-    assert decoded[1:] == decoded[:-1]
-    assert result.text == "Hello there."
-
-
 async def test_a_late_follower_gets_the_answer_of_its_own_turn() -> None:
     sessions, gate = Sessions(), Gate()
     runner = sessions.runner(ScriptedModel("First.", gate, "Next."))
@@ -275,35 +238,6 @@ async def test_a_late_follower_gets_the_answer_of_its_own_turn() -> None:
     await ended(sessions)
     await runner.run("And now?")
     assert (await followed.result()).status == "cancelled"
-
-
-async def test_a_sync_tool_that_finds_no_thread_is_answered_with_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hung tools may hold them all. The loop's own pool, which others need, is not used instead."""
-    monkeypatch.setattr("omniagent.ai.tools.tool_threads", ToolThreads(limit=0))
-
-    @tool
-    def lookup() -> str:
-        """Look it up."""
-        return "found"
-
-    result = await Sessions().runner(ScriptedModel(ToolCall("lookup"), "Sorry."), lookup).run("Go")
-    [call] = [part for part in result.parts if isinstance(part, ToolPart)]
-    assert (call.error or "").startswith("All 0 threads for tools are busy.")
-    assert (result.status, result.text) == ("complete", "Sorry.")
-
-
-async def test_a_tool_that_cancels_itself_fails_alone() -> None:
-    @tool
-    async def cancel() -> str:
-        """Cancel the task that runs the tool."""
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        await asyncio.sleep(0)
-        return "never"
-
-    result = await Sessions().runner(ScriptedModel(ToolCall("cancel"), "Done."), cancel).run("Go")
-    assert (result.status, result.text, result.tool_errors) == ("complete", "Done.", 1)
 
 
 @pytest.mark.parametrize("error", [SystemExit, StopIteration, asyncio.CancelledError, Panic])
@@ -373,27 +307,6 @@ async def test_two_tool_calls_of_one_id_are_refused_before_either_is_run() -> No
     assert (result.status, runs) == ("failed", [])
 
 
-@pytest.mark.parametrize("message_id", [None, "m1"])
-async def test_a_turn_that_began_although_its_request_failed_can_be_stopped(message_id: str | None) -> None:
-    class Forgetful(InMemorySessionManager):
-        async def write(self, change: Change) -> bool:
-            await super().write(change)
-            raise StorageUnavailable("the answer was lost")
-
-    sessions = Sessions()
-    session = sessions.session(kind=Forgetful)
-    with pytest.raises(StorageUnavailable):
-        await sessions.runner(ScriptedModel("Hi."), session=session).run(Query("Hello?", "m1"))
-    sessions.pass_by()
-    runner = sessions.runner(model := ScriptedModel("Hi."))
-    assert not await runner.stop("another")
-    assert await runner.stop(message_id)
-    assert await runner.take_up() is None
-    answer = await answer_of(sessions.session(), 1)
-    assert answer is not None
-    assert (answer.status, model.requests) == ("cancelled", [])
-
-
 async def test_what_a_slow_registry_logs_after_the_session_was_deleted_is_deleted_as_well() -> None:
     class Slow(Polled):
         entered, released = asyncio.Event(), asyncio.Event()
@@ -456,15 +369,3 @@ def test_what_was_streamed_is_stored_when_the_event_loop_is_closed(moment: str) 
 
     asyncio.run(main())
     assert asyncio.run(look()) == ("Hello", True)
-
-
-async def test_a_turn_whose_journal_was_not_ended_does_not_refuse_the_next_message() -> None:
-    class Registry(Polled):
-        async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
-            raise RegistryUnavailable("away")
-
-    sessions = Sessions()
-    sessions.registry = Registry()
-    model = ScriptedModel(["First."], ["Second."])
-    await sessions.runner(model).run("One?")
-    assert (await sessions.runner(model).run("Two?")).text == "Second."

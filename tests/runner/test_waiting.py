@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_validator
 
-from omniagent import Agent, Approver, RunContext, ToolError, ToolRequest, tool
+from omniagent import Agent, Approver, RunContext, ToolRequest, tool
 from omniagent.ai.approvals import ToolReply
 from omniagent.ai.client_tools import ask_user, client_tool
 from omniagent.ai.operator import TurnOperator
@@ -420,15 +420,6 @@ async def test_an_approved_call_beside_an_unanswered_one_is_reported_not_run(sho
     assert shop.refunds == []
 
 
-async def test_the_same_message_again_replays_the_waiting_answer(shop: Shop, sessions: Sessions) -> None:
-    runner = sessions.runner(ScriptedModel(["Hm.", ToolCall("refund", {"order": "42"})]), shop.refund)
-    query = Query("Refund 42", "m1")
-    live = await events_of(await runner.start(query))
-    again = await events_of(await runner.start(query))
-    assert types(again) == types(live)
-    assert again[-1]["data"]["status"] == "waiting"
-
-
 async def test_stop_closes_a_waiting_turn(shop: Shop, sessions: Sessions) -> None:
     runner = sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"})), shop.refund)
     waiting = await runner.run(Query("Refund 42", "m1"))
@@ -451,30 +442,3 @@ async def test_a_turn_may_wait_again_and_its_steps_add_up(sessions: Sessions) ->
         first = result.requests[0]
         result = await runner.reply(first.approve()).result()
     assert (result.status, result.metadata["stepCount"], len(shop.refunds)) == ("failed", 8, 8)
-
-
-async def test_a_tool_error_of_an_approved_call_is_read_by_the_model(sessions: Sessions) -> None:
-    @tool(approval=True)
-    async def broken() -> str:
-        """Break."""
-        raise ToolError("ask for something else")
-
-    model = ScriptedModel(ToolCall("broken"), "Sorry.")
-    runner = sessions.runner(model, broken)
-    request = (await runner.run("Go")).requests[0]
-    events = await events_of(await runner.reply(request.approve()))
-    assert types(events)[:2] == ["start", "tool-output-error"]
-    [part] = [part for part in model.requests[1].messages[-1].parts if isinstance(part, ToolPart)]
-    assert part.error == "ask for something else"
-
-
-async def test_a_regeneration_that_waited_is_replayed_when_it_is_asked_for_again() -> None:
-    sessions, shop = Sessions(), Shop()
-    old = await sessions.runner(ScriptedModel("No.")).run(Query("Refund 42", "m1"))
-    again = Query("Refund 42", "m1", regenerate=True, replaces=old.message_id)
-    model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Done.")
-    runner = sessions.runner(model, shop.refund)
-    waiting = await runner.run(again)
-    done = await runner.reply(waiting.requests[0].approve()).result()
-    assert (await runner.run(again)).text == done.text == "Done."
-    assert (len(model.requests), shop.refunds) == (2, ["42"])

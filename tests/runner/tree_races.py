@@ -4,23 +4,17 @@ Each race is one session, as in `busy_races`. In the end its history must be one
 accepted message and every answer is in it once, where its request put it, and the path of each can be read.
 """
 
-import argparse
 import asyncio
-import json
-import logging
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, get_args
 
 from omniagent import Query
 from omniagent.errors import OmniAgentError
-from omniagent.messages import Status, steering_of
+from omniagent.messages import steering_of
 from omniagent.session.live import SessionMessage
-from scripts.readme import RACES
-from tests.runner.busy_races import BUSY, LEASE_SECONDS, NUMBER, PATIENCE_SECONDS, Posted, Race, race
+from tests.runner.busy_races import BUSY, LEASE_SECONDS, PATIENCE_SECONDS, Posted, Race
 
 KINDS = ("send", "send after", "edit", "regenerate newest", "regenerate older", "switch")
 WEIGHTS = {**dict.fromkeys(KINDS, 3), "send": 2, "answer": 4, "stop": 2, "kill": 2}
@@ -209,29 +203,3 @@ def _path(nodes: dict[str, SessionMessage], node: str) -> list[str]:
         path.insert(0, node)
         node = nodes[node].parent if node in nodes else ""
     return path
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("races", type=int, nargs="?", default=NUMBER)
-    parser.add_argument("--seed", type=int, default=0, help="the first race")
-    options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    counts = race(range(options.seed, options.seed + options.races), TreeRace)
-    numbers: dict[str, Any] = {
-        "races": counts["races"],
-        "requests": {kind: counts[kind] for kind in KINDS},
-        "answers": {status: counts[status] for status in get_args(Status) if counts[status]},
-        "events": {name: counts[name] for name in ("branches", "approved", "denied", "stopped", "killed")},
-        "found": {fault: counts[fault] for fault in FAULTS},
-    }
-    print(json.dumps(numbers, indent=2))
-    if any(numbers["found"].values()):
-        sys.exit(1)
-    if options.races >= NUMBER:
-        earlier = json.loads(RACES.read_text()) if RACES.exists() else {}
-        RACES.write_text(json.dumps(earlier | {"trees": numbers}, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
