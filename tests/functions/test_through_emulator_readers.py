@@ -1,7 +1,5 @@
 """Readers: many at once, slow ones, and those that leave."""
 
-import asyncio
-
 from tests.fixtures.calls import User, eventually, kinds
 from tests.fixtures.product import Product
 
@@ -26,23 +24,6 @@ async def test_a_slow_reader_neither_holds_the_turn_nor_loses_a_word(product: Pr
         events = await answer.rest()
     assert kinds(events)[-2:] == ["finish", "data-session"]
     assert answer.text == stored["parts"][-1]["text"]
-
-
-async def test_streams_run_at_once_each_in_a_process_of_its_own(product: Product) -> None:
-    users = [product.user(), product.user()]
-    with product.wire.held() as gate:
-        turns = [
-            asyncio.create_task(user.ask(f"[echo:The answer of number {number}]"))
-            for number, user in enumerate(users, 1)
-        ]
-        await gate.until_waiting(len(users))
-        await eventually(lambda: len(product.emulator.running("chat")) == len(users))
-        gate.open()
-        answers = await asyncio.gather(*turns)
-    for number, events in enumerate(answers, 1):
-        assert kinds(events)[-2:] == ["finish", "data-session"]
-        text = "".join(event["delta"] for event in events if event["type"] == "text-delta")
-        assert text == f"The answer of number {number}"
 
 
 async def test_a_queued_message_waits_in_a_process_of_its_own_and_is_answered_next(

@@ -61,6 +61,8 @@ class Race:
         self.model = ScriptedModel(default=self._next_answer)
         self.posted: list[Posted] = []
         self.processes: list[Process] = []
+        self.tasks: list[tuple[Posted, asyncio.Task[None]]] = []
+        """The requests. One that takes long is left alone until the end."""
         self.answered: Counter[str] = Counter()
         """How often the model was asked each message for the first time in a turn."""
         self.paid: Counter[str] = Counter()
@@ -90,10 +92,10 @@ class Race:
                 self.counts["killed"] += 1
 
     async def _send(self, busy: Busy) -> None:
-        """Send a message from a process of its own. A request that takes long is left alone."""
+        """Send a message from a process of its own."""
         message = Posted(f"m{len(self.posted) + 1}", busy, self._process(), after=self._accepted)
         self.posted.append(message)
-        task = asyncio.create_task(self._start(message))
+        self.tasks.append((message, task := asyncio.create_task(self._start(message))))
         await asyncio.wait([task], timeout=0.02)
 
     async def _asked(self) -> Sequence[ToolRequest]:
@@ -142,6 +144,7 @@ class Race:
         assert last.stream is not None, last.refusal
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._settled(last)
+            await self._quiet()
 
     async def _settled(self, last: Posted) -> None:
         """Wait for the last answer. What a turn before it asks is approved: nobody else would."""
@@ -153,6 +156,20 @@ class Race:
         ending.result()
         await last.stream.ended()
         await self._approve_all()
+
+    async def _quiet(self) -> None:
+        """Wait until nothing runs, and every living request has been accepted or refused."""
+        while True:
+            head = await self.sessions.head()
+            is_open = any(not task.done() for asked, task in self.tasks if not asked.process.is_dead)
+            if head.running is None and not head.queue and not is_open:
+                return
+            await self._approve_all()
+            if head.queue or (head.running is not None and await self._runner(self._process()).has_work()):
+                with suppress(OmniAgentError):
+                    await self._runner(self._process()).take_up()
+            self.sessions.pass_by(LEASE_SECONDS / 10)
+            await asyncio.sleep(0.003)
 
     async def _approve_all(self) -> None:
         if requests := await self._asked():

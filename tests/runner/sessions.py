@@ -30,8 +30,9 @@ class Polled(MemoryRegistry):
 class Sessions:
     """Sessions of one user in a store and a registry of the test's own."""
 
-    def __init__(self, settings: Settings = QUICK) -> None:
+    def __init__(self, settings: Settings = QUICK, *, clock: Callable[[], datetime] = SessionManager.now) -> None:
         self.store = InMemoryStore()
+        self.clock = clock
         self.registry = Polled()
         self.settings = settings
         self.passed = timedelta()
@@ -44,7 +45,7 @@ class Sessions:
         class Clocked(kind):  # type: ignore[misc, valid-type]
             @staticmethod
             def now() -> datetime:
-                return SessionManager.now() + sessions.passed
+                return sessions.clock() + sessions.passed
 
         return Clocked("ada", session_id, store=self.store, settings=self.settings)
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from omniagent import InMemorySessionManager, Query, tool
-from omniagent.ai.providers.llm_provider import ModelText
+from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelText
+from omniagent.ai.providers.scripted import Beat
 from omniagent.errors import (
     ModelStreamBroken,
     StorageRejected,
@@ -201,10 +202,11 @@ async def test_a_tool_that_ignores_its_cancellation_does_not_keep_the_turn_from_
     leave.set()
 
 
-async def test_a_regeneration_stopped_before_its_first_token_keeps_the_old_answer_active() -> None:
+@pytest.mark.parametrize("hidden", [[], [ModelReasoningDone({"sealed": "..."})]])
+async def test_a_regeneration_stopped_before_its_first_token_keeps_the_old_answer_active(hidden: list[Beat]) -> None:
     sessions, gate = Sessions(), Gate()
     old = await sessions.runner(ScriptedModel("The old answer.")).run(Query("Hello?", "m1"))
-    runner = sessions.runner(ScriptedModel([gate, "New."]))
+    runner = sessions.runner(ScriptedModel([*hidden, gate, "New."]))
     stream = await runner.start(Query(regenerate=True, replaces=old.message_id))
     await gate.reached()
     await runner.stop()

@@ -8,6 +8,7 @@ import pytest
 from omniagent import Agent, Budget, Query, TurnHooks
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import (
+    InvalidRequest,
     NotRegenerable,
     QueueFull,
     SessionErased,
@@ -144,6 +145,11 @@ async def test_several_wait_in_their_order_and_one_too_many_is_refused() -> None
         await runner.accept(Query("And?", "m3"), busy="queue")
     assert await run(runner) == "One.", "what comes before it is run first"
     assert await run(runner) == "Two."
+
+
+async def test_a_regeneration_is_not_accepted_in_the_background() -> None:
+    with pytest.raises(InvalidRequest):
+        await Sessions().runner(ScriptedModel()).accept(Query("", "m1", regenerate=True))
 
 
 async def test_a_message_whose_answer_failed_is_not_silently_forgotten() -> None:

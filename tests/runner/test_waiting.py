@@ -21,11 +21,10 @@ from omniagent.errors import (
     UnknownRequest,
 )
 from omniagent.messages import DENIED_ERROR, UNANSWERED_ERROR, ToolPart
-from omniagent.protocol import sse
 from omniagent.session.query import Query
 from omniagent.testing import ScriptedModel, ToolCall
 from tests.fixtures.answers import answer_of
-from tests.fixtures.conversation import events_of, read
+from tests.fixtures.conversation import events_of
 from tests.runner.sessions import Sessions
 
 Json = dict[str, Any]
@@ -257,24 +256,6 @@ async def test_answers_to_each_call_of_a_step_that_come_at_once_are_all_kept(sho
     assert sorted(shop.refunds) == orders
 
 
-async def test_resuming_a_turn_that_goes_on_replays_it_from_its_beginning(shop: Shop, sessions: Sessions) -> None:
-    gate = asyncio.Event()
-    runner = sessions.runner(
-        ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})], [gate, "Done."]), shop.refund
-    )
-    request = (await runner.run("Refund 42")).requests[0]
-    stream = await runner.reply(request.approve())
-    resumed = await runner.resume()
-    assert resumed is not None
-    gate.set()
-    events = list(sse.decode(await read(resumed)))
-    text = "".join(event["delta"] for event in events if event["type"] == "text-delta")
-    assert text == "Let me see.Done."
-    assert [event["type"] for event in events].count("tool-input-available") == 1
-    assert resumed.message_id == request.message_id
-    await stream.ended()
-
-
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
@@ -418,6 +399,15 @@ async def test_an_approved_call_beside_an_unanswered_one_is_reported_not_run(sho
     told = [part for message in model.requests[1].messages for part in message.parts if isinstance(part, ToolPart)]
     assert [part.error for part in told] == [UNANSWERED_ERROR, UNANSWERED_ERROR]
     assert shop.refunds == []
+
+
+async def test_the_same_message_again_replays_the_waiting_answer(shop: Shop, sessions: Sessions) -> None:
+    runner = sessions.runner(ScriptedModel(["Hm.", ToolCall("refund", {"order": "42"})]), shop.refund)
+    query = Query("Refund 42", "m1")
+    live = await events_of(await runner.start(query))
+    again = await events_of(await runner.start(query))
+    assert types(again) == types(live)
+    assert again[-1]["data"]["status"] == "waiting"
 
 
 async def test_stop_closes_a_waiting_turn(shop: Shop, sessions: Sessions) -> None:

@@ -14,7 +14,7 @@ from omniagent import Query
 from omniagent.errors import OmniAgentError
 from omniagent.messages import steering_of
 from omniagent.session.live import SessionMessage
-from tests.runner.busy_races import BUSY, LEASE_SECONDS, PATIENCE_SECONDS, Posted, Race
+from tests.runner.busy_races import BUSY, Posted, Race
 
 KINDS = ("send", "send after", "edit", "regenerate newest", "regenerate older", "switch")
 WEIGHTS = {**dict.fromkeys(KINDS, 3), "send": 2, "answer": 4, "stop": 2, "kill": 2}
@@ -40,7 +40,6 @@ class TreeRace(Race):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.asked: list[Asked] = []
-        self.tasks: list[tuple[Posted, asyncio.Task[None]]] = []
 
     @property
     def nodes(self) -> list[SessionMessage]:
@@ -56,7 +55,6 @@ class TreeRace(Race):
             await self._pause()
             await self._happen()
         await self._end()
-        await self._quiet()
         await self._check_tree()
 
     async def _happen(self) -> None:
@@ -125,21 +123,6 @@ class TreeRace(Race):
 
     def _said(self) -> str:
         return f"Text {len(self.asked)}."
-
-    async def _quiet(self) -> None:
-        """Wait until nothing runs, and every living request has been accepted or refused."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                head = await self.sessions.head()
-                is_open = any(not task.done() for asked, task in self.tasks if not asked.process.is_dead)
-                if head.running is None and not head.queue and not is_open:
-                    return
-                await self._approve_all()
-                if head.queue or (head.running is not None and await self._runner(self._process()).has_work()):
-                    with suppress(OmniAgentError):
-                        await self._runner(self._process()).take_up()
-                self.sessions.pass_by(LEASE_SECONDS / 10)
-                await asyncio.sleep(0.003)
 
     async def _check_tree(self) -> None:
         nodes = {each.node: each for each in self.nodes}

@@ -19,7 +19,8 @@ from omniagent.turns.setup import SessionSetup
 from omniagent.turns.state import Begin, Enqueue
 from tests.fixtures.package_log import logged
 from tests.persistence.turns import apply, turn
-from tests.turns.registries import Unreliable, until
+from tests.runner.sessions import until
+from tests.turns.registries import Unreliable
 
 QUICK = Settings(tick_seconds=0.01, lease_seconds=60.0)
 NEVER = replace(QUICK, tick_seconds=3600.0, lease_seconds=7200.0)
