@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable
@@ -311,23 +310,6 @@ def test_a_validator_that_raises_anything_makes_invalid_arguments(caplog: pytest
     assert record.message == "validator failed"
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], KeyError)
-
-
-async def test_a_tool_that_is_cancelled_from_outside_is_cancelled() -> None:
-    started = asyncio.Event()
-
-    @tool
-    async def slow() -> str:
-        """Slow."""
-        started.set()
-        await asyncio.Event().wait()
-        return ""
-
-    call = asyncio.create_task(slow.invoke(slow.parse("{}"), RunContext(user="ada")))
-    await started.wait()
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
 
 
 async def test_a_sync_tool_runs_in_a_thread_with_the_callers_context_variables() -> None:

@@ -235,14 +235,6 @@ async def test_an_answer_can_be_regenerated_by_its_id_after_an_attempt_that_fail
         assert (await sessions.runner(ScriptedModel("New.", default="New.")).run(query)).text == "New."
 
 
-async def test_regenerate_with_a_message_that_never_arrived_sends_it() -> None:
-    sessions = Sessions()
-    await sessions.runner(ScriptedModel("First.")).run(Query("One?", "m1"))
-    lost = Query("Two?", "m2", regenerate=True, replaces="unknown")
-    result = await sessions.runner(ScriptedModel("Second.")).run(lost)
-    assert (result.turn_number, result.text) == (2, "Second.")
-
-
 class SmallDocuments(InMemorySessionManager):
     """A store that refuses an answer with too much in it."""
 

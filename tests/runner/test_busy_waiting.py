@@ -306,24 +306,3 @@ async def test_deleting_the_session_reaches_a_message_that_is_held_up(sessions: 
     assert await runner(sessions, model).erase_session()
     assert [event["type"] for event in sse.decode(b"".join([f async for f in second.sse()]))] == ["error"]
     await second.ended()
-
-
-async def test_a_message_in_the_background_that_was_sent_before_waits_for_the_answer(sessions: Busily) -> None:
-    sessions.settings = replace(sessions.settings, max_readers_per_user=1)
-    gate = Gate()
-    model = ScriptedModel([gate, REFUND], "Done.", "Two.")
-    first = await runner(sessions, model).start(ask("m1"))
-    await gate.reached()
-    await runner(sessions, model).accept(ask("m2", "queue"))
-    gate.set()
-    request = (await first.result()).requests[0]
-    await first.ended()
-    assert await runner(sessions, model).take_up() is None
-    assert await sessions.queued() == ["m2"]
-    other = sessions.runner(model, session=sessions.session("another"))
-    await other.accept(ask("m3"))  # what may wait for a month takes nobody's seat
-    approved = await runner(sessions, model).reply(request.approve())
-    await approved.ended()
-    await take_up(sessions, model)
-    assert said(sessions) == [("m1", "m1?"), ("", "Done."), ("m2", "m2?"), ("", "Two.")]
-    assert await other.erase_session()

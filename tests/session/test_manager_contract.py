@@ -27,7 +27,6 @@ from omniagent.turns.state import (
     Event,
     Join,
     Reply,
-    StopQueued,
     Switch,
     TakeOver,
     Wait,
@@ -214,19 +213,6 @@ async def test_an_id_is_found_on_its_path_only(session: SessionManager) -> None:
     assert list(await session.find("question-2", at=head.leaf)) == []
     assert list(await session.find("question-2", at=reply(2, session=session).place)) == [question(2, session)]
     assert list(await session.find(question(2, session).node)) == [question(2, session)], "its node anywhere"
-
-
-async def test_stopped_messages_at_the_front_are_stored_with_the_end(session: SessionManager) -> None:
-    await begin(session, 1)
-    await apply(session, Enqueue(QUEUED))
-    await apply(session, StopQueued("q"))
-    head = await end(session, 1)
-    assert (head.queue, head.latest_turn_number) == ((), 2)
-    messages = await session.path(head.leaf, first=2)
-    assert [(m.role, m.text, m.status) for m in messages] == [
-        ("user", QUEUED.text, "complete"),
-        ("assistant", "", "cancelled"),
-    ]
 
 
 async def test_nothing_of_a_change_is_applied_if_an_answer_cannot_be_stored(session: SessionManager) -> None:
