@@ -230,21 +230,6 @@ async def test_while_it_is_slow_known_keys_serve_and_nobody_asks_twice(clock: Cl
         assert held.fetches == 2
 
 
-async def test_who_meets_a_refresh_of_keys_that_are_too_old_waits_for_it(clock: Clock) -> None:
-    with Held() as held:
-        verifier = timed(held, clock)
-        await subject(verifier, held.token())
-        clock.now += KEYS_KEPT_SECONDS
-        held.go_on.clear()
-        first = asyncio.create_task(subject(verifier, held.token()))
-        await asyncio.to_thread(held.asked.wait)
-        second = asyncio.create_task(subject(verifier, held.token()))
-        await asyncio.sleep(0)
-        held.go_on.set()
-        assert [await first, await second] == ["ada", "ada"]
-        assert held.fetches == 2
-
-
 async def test_after_a_cancelled_fetch_a_good_token_is_not_refused(clock: Clock) -> None:
     with Held() as held:
         verifier = timed(held, clock)
