@@ -406,9 +406,7 @@ async def test_a_message_that_waits_also_waits_for_a_slot(sessions: Busily, monk
 
 async def test_a_turn_that_died_is_continued_by_whoever_waits_and_answers_what_had_joined_it() -> None:
     now, living = SessionManager.now(), asyncio.all_tasks()
-    sessions = Busily(
-        replace(QUICK, lease_seconds=0.3), clock=lambda: now
-    )  # a short lease that only the test lets pass
+    sessions = Busily(replace(QUICK, lease_seconds=0.3), now=now)  # a short lease that only the test lets pass
     before, dying = Gate(), Gate()
     model = ScriptedModel(["One", before, "."], ["never", dying, "."], "Two.", "Three.")
     process = Process(sessions)
