@@ -197,8 +197,7 @@ continue: $(VENV)/.dev ## kill 500 turns, and the processes that continue them, 
 .PHONY: continue
 
 races: $(VENV)/.dev ## race messages that queue, steer and interrupt against ends, stops and kills, 1,000 times, and edits, regenerations and switches, 1,000 times; writes docs/proofs.md (10 minutes)
-	@$(BIN)/python -m tests.runner.busy_races $(ARGS)
-	@$(BIN)/python -m tests.runner.tree_races $(ARGS)
+	@$(BIN)/python -m tests.runner.races $(ARGS)
 	@$(BIN)/python -m scripts.readme
 
 model: $(VENV)/.dev ## explore every interleaving of a few processes with the real state rules, and a mutant of each rule (5 minutes)

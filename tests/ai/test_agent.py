@@ -188,10 +188,6 @@ def test_tools_may_come_from_any_iterable() -> None:
     assert agent.tool("weather") is agent.tools[0]
 
 
-def test_summaries_may_have_a_model_of_their_own() -> None:
-    assert Agent("shop", "", summary=Overrides(model="small")).summary.model == "small"
-
-
 def test_the_format_of_the_output_is_a_strict_schema() -> None:
     assert Agent("shop", "").output_format() is None
     assert Agent("shop", "", output=Report).output_format() == OutputFormat(

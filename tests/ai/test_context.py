@@ -123,17 +123,6 @@ async def test_a_call_that_was_given_up_emits_into_nothing() -> None:
     assert [part.data for part, _ in client.parts] == ["started"]
 
 
-async def test_a_thread_that_outlives_its_loop_emits_into_nothing() -> None:
-    client = Client()
-
-    async def make() -> RunContext:
-        return RunContext(user="ada", sink=client)
-
-    context = await asyncio.to_thread(lambda: asyncio.run(make()))
-    context.emit("late", 1)
-    assert client.parts == []
-
-
 def test_the_copy_for_a_call_differs_in_its_id_only() -> None:
     context: RunContext[list[int]] = RunContext(user="ada", category="gold", session_id="s", turn_id="t", deps=[1])
     call = context.for_call("call-1")

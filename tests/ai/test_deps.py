@@ -1,7 +1,6 @@
 """Dependencies of an agent's tools: opened once, shared, closed in order."""
 
 import asyncio
-import contextvars
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -135,18 +134,6 @@ async def test_closing_while_opening_fails_those_who_wait() -> None:
         await waiting
 
 
-async def test_an_error_while_closing_is_raised() -> None:
-    @asynccontextmanager
-    async def stubborn() -> AsyncIterator[str]:
-        yield "open"
-        raise OSError("cannot close")
-
-    agent = agent_with(stubborn)
-    await agent.open_deps()
-    with pytest.raises(OSError, match="cannot close"):
-        await agent.aclose()
-
-
 def test_the_end_of_the_event_loop_closes_and_the_next_loop_opens_again() -> None:
     agent = agent_with(opened_later)
     first = asyncio.run(agent.open_deps())
@@ -154,29 +141,6 @@ def test_the_end_of_the_event_loop_closes_and_the_next_loop_opens_again() -> Non
     assert first is not second
     assert first.closed
     assert second.closed
-
-
-def test_event_loops_that_take_turns_open_their_own_once() -> None:
-    agent = agent_with(opened_later)
-    with asyncio.Runner() as first, asyncio.Runner() as second:
-        pools = [runner.run(agent.open_deps()) for runner in (first, second, first, second)]
-        assert pools[:2] == pools[2:]
-        assert pools[0] is not pools[1]
-        first.run(agent.aclose())
-        assert [pool.closed for pool in pools[:2]] == [True, False]
-    assert pools[1].closed
-
-
-async def test_the_opening_knows_nothing_of_the_turn_that_came_first() -> None:
-    turn = contextvars.ContextVar("turn", default="none")
-    turn.set("turn 1")
-
-    async def see() -> str:
-        return turn.get()
-
-    agent = agent_with(see)
-    assert await agent.open_deps() == "none"
-    await agent.aclose()
 
 
 async def generator() -> AsyncIterator[int]:

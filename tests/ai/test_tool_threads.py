@@ -87,30 +87,3 @@ print("ended")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "ended\n"
-
-
-async def test_a_call_that_returns_after_its_loop_was_closed_harms_nothing() -> None:
-    threads = ToolThreads(limit=1)
-    release, ended = threading.Event(), threading.Event()
-    failures: list[object] = []
-
-    def use_a_loop() -> None:
-        async def give_up() -> None:
-            call = asyncio.create_task(threads.run(release.wait))
-            await asyncio.sleep(0)
-            call.cancel()
-
-        asyncio.run(give_up())
-        ended.set()
-
-    before, threading.excepthook = threading.excepthook, lambda args: failures.append(args.exc_value)
-    try:
-        await asyncio.to_thread(use_a_loop)
-        assert ended.is_set()
-        release.set()
-        while (thread := next((t for t in threading.enumerate() if t.name == "omniagent-tool"), None)) is not None:
-            await asyncio.to_thread(thread.join)
-        assert await threads.run(lambda: "free again") == "free again"
-    finally:
-        threading.excepthook = before
-    assert failures == []

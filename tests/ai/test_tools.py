@@ -257,11 +257,6 @@ def test_the_model_reads_at_most_five_mistakes() -> None:
     assert str(refused.value).count("Field required") == 5
 
 
-def test_arguments_that_nobody_asked_for_are_a_mistake() -> None:
-    with pytest.raises(InvalidArguments, match="colour: Extra inputs are not permitted"):
-        weather.parse('{"city": "Lisbon", "colour": "red"}')
-
-
 def test_a_tool_class_inherits_a_docstring_but_never_that_of_tool() -> None:
     class Silent(Tool):
         class Arguments(BaseModel):
@@ -313,31 +308,6 @@ def test_a_tool_can_be_given_another_name_description_and_time() -> None:
         description = "The days to come."
 
     assert (Named().spec.name, Named().spec.description) == ("forecast", "The days to come.")
-
-
-def unannotated(city) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001 - that is the mistake
-    return str(city)
-
-
-def variadic(*cities: str) -> str:
-    return str(cities)
-
-
-def positional(city: str, /) -> str:
-    return city
-
-
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        (unannotated, "annotate the parameter 'city' with its type"),
-        (variadic, "parameter 'cities' must be an ordinary one"),
-        (positional, "parameter 'city' must be an ordinary one"),
-    ],
-)
-def test_a_function_that_cannot_be_a_tool_is_refused_with_the_reason(function: Any, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        tool(function)
 
 
 @pytest.mark.parametrize("name", ["two words", "ü", "x" * 65])

@@ -13,7 +13,7 @@ from pymongo import MongoClient
 
 from local.aws import Aws
 from local.model import OfflineModel
-from omniagent import Agent, Budget, Callbacks, Overrides, Project, RunContext, RunResult
+from omniagent import Agent, Budget, Callbacks, Project, RunContext, RunResult
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.ai.providers.model_calls import complete
 from omniagent.app.application import Application
@@ -150,19 +150,6 @@ async def test_one_secret_has_the_keys_of_both_vendors(application: Application,
 async def test_a_missing_key_names_what_to_set(application: Application) -> None:
     with pytest.raises((ConfigurationError, ModelAuthError), match="OPENAI_API_KEY"):
         application.providers.get(application.settings.model)
-
-
-async def test_names_and_summaries_use_the_agents_model_for_them(application: Application) -> None:
-    calls = {"agents": ["answer", "answer"], "summaries": ["name", "summary"]}
-    models = {name: ScriptedModel(default="Hello.") for name in calls}
-    agent = Agent("helper", "Be helpful.", model="agents/x", summary=Overrides(model="summaries/x"))
-    application.project = Project(agent=agent, providers=models)
-    runner = await application.runner("ada", "models")
-    for text in ("Hello", "And again"):
-        await runner.run(text)
-    await runner.name()
-    await runner.summarize()
-    assert {name: [request.purpose for request in model.requests] for name, model in models.items()} == calls
 
 
 async def test_names_and_summaries_are_counted_in_the_metrics(

@@ -73,14 +73,6 @@ async def chat(mongod: str) -> AsyncIterator[Chat]:
         yield Chat(http, model)
 
 
-async def test_another_beginning_is_retried_where_it_is_inactive(chat: Chat) -> None:
-    await chat.send("one", "m1")
-    answer = await chat.send("two", "m2", parentId=None)
-    await chat.send("three", "m3", parentId=None)
-    assert await chat.send("two", "m2", parentId=None) == answer
-    assert len(await chat.tree()) == 6
-
-
 async def test_the_node_of_another_user_looks_unknown(chat: Chat) -> None:
     secret = await chat.send("secret", "m1", user="eve")
     await chat.send("one", "m1")

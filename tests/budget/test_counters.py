@@ -105,16 +105,6 @@ async def test_a_deleted_user_keeps_only_todays_count(counter: SpendingCounter, 
     assert [(await counter.read(account)).tokens for account in accounts] == [0, 0]
 
 
-async def test_two_processes_share_the_count(aws: Aws, turns_table: str, table: DynamoCounter, user: str) -> None:
-    other = DynamoCounter(turns_table, api=dynamodb_api(aws.endpoint), clock=Clock(NOON))
-    await other.count_request(user, 1)
-    await other.add(user, Usage(10))
-    await other.aclose()
-    assert numbers(await table.add(user, Usage(5))) == (15, 0, 1)
-    with pytest.raises(TooManyRequests):
-        await table.count_request(user, 1)
-
-
 async def test_an_addition_whose_reply_is_lost_counts_once(
     aws: Aws, turns_table: str, table: DynamoCounter, user: str, clock: Clock
 ) -> None:

@@ -1,9 +1,7 @@
 """Function URLs: requests become events, answers become responses."""
 
-import asyncio
 import base64
 import json
-import sys
 
 import httpx
 import pytest
@@ -18,18 +16,6 @@ SIGNED = {
     "SignedHeaders=host, Signature=00"
 }
 IAM = FunctionUrl(auth_type="AWS_IAM")
-
-
-async def test_each_event_arrives_before_the_next_is_sent(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
-    emulator = await start(toy("stream"))
-    async with http.stream("GET", emulator.url_of("stream") + "/?gate=1") as response:
-        chunks = response.aiter_bytes()
-        for number in range(3):
-            assert await anext(chunks) == b"data: %d\n\n" % number
-            message, let_on = await gate.arrival()
-            assert message == f"sent {number}"
-            let_on()
-        assert [chunk async for chunk in chunks] == []
 
 
 async def test_status_headers_and_cookies_of_a_stream_are_the_functions(
@@ -48,34 +34,6 @@ async def test_a_stream_that_fails_is_broken_off_and_the_next_one_works(
     with pytest.raises(httpx.RemoteProtocolError):
         await http.get(streaming.url_of("stream") + "/?fail=1")
     assert (await http.get(streaming.url_of("stream"))).text == "data: 0\n\ndata: 1\n\ndata: 2\n\n"
-
-
-async def test_many_streams_run_at_once(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
-    # Copies of one process, where there are any: only that they run at once is shown here.
-    emulator = await start(toy("stream", snap_start=sys.platform == "linux"))
-    url = emulator.url_of("stream") + "/?gate=1&events=1"
-    requests = [asyncio.create_task(http.get(url)) for _ in range(8)]
-    arrivals = [await gate.arrival() for _ in range(8)]
-    assert len(emulator.running("stream")) == 8
-    for _, let_on in arrivals:
-        let_on()
-    responses = await asyncio.gather(*requests)
-    assert [response.text for response in responses] == ["data: 0\n\n"] * 8
-
-
-async def test_a_slow_reader_holds_the_function_back_and_loses_nothing(start: Start, http: httpx.AsyncClient) -> None:
-    emulator = await start(toy("stream"))
-    # More than every buffer on the way holds.
-    url = emulator.url_of("stream") + "/?events=40&padding=1048576"
-    async with http.stream("GET", url) as response:
-        chunks = response.aiter_bytes()
-        received = len(await anext(chunks))
-        [slow] = emulator.running("stream")
-        whole = len((await http.get(url)).content)
-        assert slow.pid in {process.pid for process in emulator.running("stream")}
-        async for chunk in chunks:
-            received += len(chunk)
-    assert received == whole > 40 * 1024 * 1024
 
 
 async def test_a_reader_that_leaves_does_not_stop_the_function(

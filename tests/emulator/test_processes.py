@@ -23,11 +23,6 @@ async def call(emulator: Emulator, order: dict[str, Any] | None = None, function
     return json.loads(result.payload)
 
 
-async def test_a_process_serves_one_invocation_after_the_other(start: Start) -> None:
-    emulator = await start(toy("plain"))
-    assert len({(await call(emulator))["pid"] for _ in range(10)}) == 1
-
-
 async def test_a_process_that_answered_but_is_not_done_is_waited_for_or_left_alone(
     start: Start, http: httpx.AsyncClient, gate: Gate
 ) -> None:
@@ -98,29 +93,9 @@ async def test_a_function_is_killed_at_its_timeout(start: Start, http: httpx.Asy
     assert emulator.processes("plain") == []
 
 
-async def test_a_stream_is_broken_off_at_the_timeout(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
-    emulator = await start(toy("stream", timeout=4))  # long enough for a busy machine to send the beginning
-    with pytest.raises(httpx.RemoteProtocolError):
-        await http.get(emulator.url_of("stream") + "/?gate=1")
-    assert any("Task timed out" in line for line in emulator.logs("stream"))
-
-
 async def test_the_function_knows_its_deadline(start: Start) -> None:
     emulator = await start(toy("plain", timeout=20))
     assert 0 < (await call(emulator))["remaining"] <= 20_000
-
-
-async def test_a_killed_process_fails_its_invocation_only(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
-    emulator = await start(toy("stream"))
-    url = emulator.url_of("stream")
-    requests = [asyncio.create_task(http.get(url + "/?gate=1&events=1")) for _ in range(2)]
-    arrivals = [await gate.arrival() for _ in range(2)]
-    emulator.kill(emulator.running("stream")[0].pid)
-    for _, let_on in arrivals:
-        let_on()
-    outcomes = await asyncio.gather(*requests, return_exceptions=True)
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["RemoteProtocolError", "Response"]
-    assert len(emulator.processes("stream")) == 1
 
 
 def kernel_state(pid: int) -> str:

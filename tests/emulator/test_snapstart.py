@@ -87,9 +87,3 @@ async def test_a_function_that_cannot_start_has_no_snapshot(start: Start) -> Non
     emulator = await start(toy("broken", snap_start=True))
     failed = await emulator.invoke("broken", b"{}")
     assert "broken at import" in json.loads(failed.payload)["errorMessage"]
-
-
-async def test_the_streaming_runtime_is_restored_as_well(start: Start, http: httpx.AsyncClient) -> None:
-    emulator = await start(toy("stream", snap_start=True))
-    answers = await asyncio.gather(*(http.get(emulator.url_of("stream")) for _ in range(3)))
-    assert {answer.text for answer in answers} == {"data: 0\n\ndata: 1\n\ndata: 2\n\n"}

@@ -32,7 +32,7 @@ from tests.fixtures.functions import functions_with
 from tests.fixtures.proxy import Proxy, proxy_to
 from tests.fixtures.wire_formats import HttpWire, MongoWire
 from tests.fixtures.zygote import forks
-from tests.turns.registries import until
+from tests.runner.sessions import until
 
 TICK_SECONDS = 0.1
 LEASE_SECONDS = 2.5

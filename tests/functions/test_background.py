@@ -13,7 +13,6 @@ import pytest
 from local.model import OfflineModel
 from omniagent.app.queues import MAX_TRIES
 from omniagent.lambda_runtime import event_loop
-from omniagent.protocol import sse
 from omniagent.session.ids import new_id, session_key, user_id_of
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.fixtures.conversation import move_clock
@@ -93,27 +92,6 @@ def test_a_message_is_accepted_at_once_and_answered_by_the_run_function(
     assert "".join(event.get("delta", "") for event in replayed) == "Done."
 
 
-def test_a_reader_that_comes_before_the_run_function_gets_the_stream(
-    run: Any, world: World, queue: RecordedRuns
-) -> None:
-    user = world.user()
-    accept(user)
-    response = user.call("GET", "/chat/{}/stream")
-    assert response.status_code == 200
-    assert "".join(event.get("delta", "") for event in sse.decode(response.content)) == "Done."
-    delivered(run, queue)
-    assert texts(user) == ["[echo:Done.]", "Done."]
-
-
-def test_a_stop_reaches_a_message_that_waits(run: Any, world: World, queue: RecordedRuns) -> None:
-    user = world.user()
-    accepted = accept(user)
-    assert user.call("POST", "/sessions/{}/cancel", json={"message_id": accepted["messageId"]}).status_code == 202
-    delivered(run, queue)
-    _, answer = user.messages()
-    assert answer["metadata"]["status"] == "cancelled"
-
-
 def test_a_deleted_user_is_not_answered(run: Any, world: World, queue: RecordedRuns) -> None:
     user = world.user()
     accept(user)
@@ -148,22 +126,6 @@ def test_what_is_refused_is_refused_at_once(
     assert user.call("POST", path, json={"session_id": user.session} | body).status_code == status
     assert queue.sent == []
     assert user.call("GET", "/sessions/{}/messages").status_code == 404
-
-
-def test_an_unsigned_background_message_is_refused(world: World, queue: RecordedRuns) -> None:
-    body = {"session_id": "s1", "query": "Hi"}
-    assert world.client(signed=False).post("http://chat/chat?background=true", json=body).status_code == 401
-    assert queue.sent == []
-
-
-def test_a_message_that_is_sent_again_while_it_waits_is_answered_once(
-    run: Any, world: World, queue: RecordedRuns
-) -> None:
-    user = world.user()
-    for _ in range(5):
-        accept(user, message_id="m1")
-    delivered(run, queue)
-    assert texts(user) == ["[echo:Done.]", "Done."]
 
 
 def test_a_message_accepted_while_the_queue_is_down_is_found_by_the_sweep(

@@ -6,14 +6,11 @@ What the routes do is in `tests/http/test_chat_app`, what a turn does in `tests/
 import asyncio
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from tests.fixtures.calls import User, kinds
-from tests.fixtures.problems import check_problem
 from tests.fixtures.product import Product
-from tests.fixtures.stream import check_order
 
 
 @pytest.fixture
@@ -62,13 +59,6 @@ async def test_a_stream_has_the_headers_that_the_client_and_proxies_look_at(user
     assert "set-cookie" not in headers
 
 
-async def test_a_session_without_an_id_gets_one_and_says_so(user: User) -> None:
-    response = await user.call("POST", "/chat", json={"query": "Hello"})
-    session = response.headers["x-session-id"]
-    assert f'"sessionId":"{session}"' in response.text
-    assert (await user.call("GET", f"/sessions/{session}")).json()["latestTurnNumber"] == 1
-
-
 @through_both
 async def test_without_streaming_the_whole_answer_is_one_document(product: Product, user: User) -> None:
     body = {"session_id": user.session, "query": "[echo:It is done]"}
@@ -96,50 +86,3 @@ async def test_a_running_turn_is_followed_from_its_first_event(product: Product,
     assert started["messageMetadata"]["sessionId"] == user.session
     assert second.text == first.text == "Two readers see the same words"
     assert kinds(seen)[-2:] == kinds(followed)[-2:] == ["finish", "data-session"]
-
-
-@through_both
-async def test_there_is_nothing_to_follow_when_nothing_runs(user: User) -> None:
-    response = await user.call("GET", "/chat/{}/stream")
-    assert (response.status_code, response.content) == (204, b"")
-
-
-async def test_a_failed_turn_ends_with_the_fallback_text_and_an_error_last(product: Product, user: User) -> None:
-    events = await user.ask("[fail:500] What now?")
-    check_order(events)
-    assert kinds(events)[-3:] == ["finish", "data-session", "error"]
-    assert events[-1]["errorText"] == "The model could not answer. Try again in a moment."
-    assert product.stored(user)[-1]["status"] == "failed"
-
-
-@pytest.mark.parametrize(
-    ("content", "headers", "status", "code"),
-    [
-        ('{"query": ', {}, 400, "malformed_request"),
-        ('{"query": "Hello"}', {"content-type": "text/csv"}, 415, "unsupported_media_type"),
-        ('{"messages": [{}], "trigger": "regenerate-message", "id": "unknown"}', {}, 404, "not_found"),
-        ('{"query": "Hello"}', {"x-user-id": "a,b"}, 422, "invalid_request"),
-    ],
-)
-async def test_what_cannot_be_answered_is_refused_with_a_problem(
-    content: str, headers: dict[str, str], status: int, code: str, *, user: User
-) -> None:
-    given: dict[str, Any] = {"content-type": "application/json", **headers}
-    check_problem(await user.call("POST", "/chat", content=content, headers=given), status, code)
-
-
-@through_both
-async def test_another_path_or_method_is_a_problem_too(user: User) -> None:
-    check_problem(await user.call("GET", "/chat/a/b/c"), 404, "not_found")
-    check_problem(await user.call("PUT", "/chat"), 405, "method_not_allowed")
-
-
-async def test_a_second_message_is_refused_while_the_first_is_answered(product: Product, user: User) -> None:
-    with product.wire.held() as gate:
-        async with user.asking("The first message") as answer:
-            refused = await user.call("POST", "/chat", json={"session_id": user.session, "query": "The second"})
-            gate.open()
-            await answer.rest()
-    check_problem(refused, 409, "turn_in_progress")
-    assert int(refused.headers["retry-after"]) >= 1
-    assert len(product.stored(user)) == 2

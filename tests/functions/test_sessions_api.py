@@ -307,17 +307,6 @@ async def test_the_model_names_a_session_by_its_first_exchange(
     assert problem(await client.post("/sessions/unknown/name")) == (404, "not_found")
 
 
-async def test_without_the_model_the_first_words_are_the_name(
-    client: httpx.AsyncClient, talk: Conversation, application: Application, database: Database[Json]
-) -> None:
-    session = talk.session
-    question = "[[status 500]] Which trains go from Lisbon to Porto on Sunday mornings?"
-    await end_turn(session, await begin_turn(session, question), status="interrupted")
-    application.platform = AwsPlatform(replace(application.settings, openai_base_url="http://127.0.0.1:9/v1"))
-    named = await client.post(f"/sessions/{talk.session_id}/name")
-    assert named.json()["name"].startswith("[[status 500]] Which trains go from")
-
-
 async def test_an_empty_session_gets_a_name_without_asking_the_model(
     client: httpx.AsyncClient, model: OfflineModel
 ) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from pydantic import ValidationError
 
 from local.model import OfflineModel
 from omniagent.app.application import Application
-from omniagent.errors import ModelError, StorageUnavailable
+from omniagent.errors import StorageUnavailable
 from omniagent.lambda_runtime import event_loop
 from omniagent.persistence.catalog import Catalog
 from omniagent.session.ids import session_key, user_id_of
@@ -33,26 +32,12 @@ def test_a_summary_is_brought_up_to_the_turn_before_the_latest(summary: Any, cha
     answer = summary.handler({"session_id": key}, CONTEXT)
     assert answer == {"session_id": key, "status": "summarized", "end_turn_number": 3}
     assert chats.summaries(key) == [(1, 3)]
-    assert chats.content(key)
 
 
 def test_a_session_can_be_named_by_its_user(summary: Any, chats: Chats) -> None:
     key = chats.add(1)
     answer = summary.handler({"user": "user:ada", "session_id": key.partition(":")[2]}, CONTEXT)
     assert (answer["session_id"], answer["status"]) == (key, "summarized")
-
-
-def test_the_next_summary_continues_the_last(summary: Any, chats: Chats, model: OfflineModel) -> None:
-    key = chats.add(2)
-    summary.handler({"session_id": key}, CONTEXT)
-    first = chats.content(key)
-    chats.add(4, key=key)
-    summary.handler({"session_id": key}, CONTEXT)
-    assert chats.summaries(key) == [(1, 2), (3, 4)]
-    asked = json.dumps(model.requests[-1].body, ensure_ascii=False).replace("\\\\", "\\")
-    assert "Fact 3." in asked
-    assert "Fact 2." not in asked
-    assert json.dumps(first, ensure_ascii=False)[1:-1] in asked
 
 
 def test_a_message_that_comes_twice_costs_nothing(summary: Any, chats: Chats, model: OfflineModel) -> None:
@@ -82,27 +67,6 @@ def test_deleted_turns_leave_no_gap(summary: Any, chats: Chats) -> None:
     assert summary.handler({"session_id": key}, CONTEXT)["status"] == "unchanged"
 
 
-def test_a_long_history_is_summarized_in_stored_steps(summary: Any, chats: Chats) -> None:
-    key = chats.add(120)
-    assert summary.handler({"session_id": key}, CONTEXT)["end_turn_number"] == 120
-    ranges = chats.summaries(key)
-    assert ranges[0][0] == 1
-    assert ranges[-1][1] == 120
-    assert all(later[0] == earlier[1] + 1 for earlier, later in pairwise(ranges))
-
-
-def test_a_rebuild_puts_one_summary_in_the_place_of_all(summary: Any, chats: Chats, model: OfflineModel) -> None:
-    key = chats.add(60)
-    summary.handler({"session_id": key}, CONTEXT)
-    assert len(chats.summaries(key)) > 1
-    chats.remove_turn(key, 1)
-    asked = len(model.requests)
-    answer = summary.handler({"session_id": key, "rebuild": True}, CONTEXT)
-    assert (answer["status"], answer["end_turn_number"]) == ("summarized", 60)
-    assert chats.summaries(key) == [(1, 60)]
-    assert "Question 1?" not in json.dumps([request.body for request in model.requests[asked:]])
-
-
 def test_a_rebuild_of_nothing_leaves_nothing(summary: Any, chats: Chats) -> None:
     key = chats.add(1)
     summary.handler({"session_id": key}, CONTEXT)
@@ -121,13 +85,6 @@ def test_one_poisoned_session_does_not_block_the_others(summary: Any, chats: Cha
 
 def test_a_batch_that_fails_altogether_is_reported_message_by_message(summary: Any) -> None:
     assert failures(summary.handler(batch("{not json", "[]"), CONTEXT)) == ["message-1", "message-2"]
-
-
-def test_an_empty_summary_is_no_summary(summary: Any, chats: Chats) -> None:
-    key = chats.add(2, text="[summary:empty]")
-    with pytest.raises(ModelError):
-        summary.handler({"session_id": key}, CONTEXT)
-    assert chats.summaries(key) == []
 
 
 def test_a_session_that_is_gone_needs_no_summary(summary: Any) -> None:
@@ -190,9 +147,8 @@ def test_a_summary_that_does_not_end_in_time_goes_on_from_the_queue(
     assert chats.summaries(key)[-1][1] == 60
 
 
-@pytest.mark.parametrize("rebuild", [False, True])
-def test_a_summary_whose_note_is_stored_although_that_failed_is_queued_by_the_next_request(
-    world: World, chats: Chats, queued: list[Json], monkeypatch: pytest.MonkeyPatch, rebuild: bool
+def test_a_summary_whose_note_failed_is_queued_by_the_next_request(
+    world: World, chats: Chats, queued: list[Json], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, note = chats.add(2), Catalog.note_summary_queued
 
@@ -203,9 +159,9 @@ def test_a_summary_whose_note_is_stored_although_that_failed_is_queued_by_the_ne
     with monkeypatch.context() as patch:
         patch.setattr(Catalog, "note_summary_queued", noted)
         with pytest.raises(StorageUnavailable):
-            event_loop.run(world.application.queue_summary(key, rebuild=rebuild))
-    assert event_loop.run(world.application.queue_summary(key, rebuild=rebuild))
-    assert queued == [{"session_id": key, "rebuild": rebuild}]
+            event_loop.run(world.application.queue_summary(key, rebuild=False))
+    assert event_loop.run(world.application.queue_summary(key, rebuild=False))
+    assert queued == [{"session_id": key, "rebuild": False}]
 
 
 def test_the_indexes_of_a_release_are_built_by_a_direct_call(summary: Any, world: World) -> None:

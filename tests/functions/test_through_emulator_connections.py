@@ -60,7 +60,7 @@ async def frozen(cloud: Aws, model: OfflineModel) -> AsyncIterator[Frozen]:
             environment = {
                 "MONGODB_SECRET_ARN": "",
                 "MONGODB_URI": mongodb.url,
-                "MONGODB_TIMEOUT_SECONDS": "10",
+                "MONGODB_TIMEOUT_SECONDS": "5",
                 "AWS_ENDPOINT_URL": aws.url,
             }
             async with running_product(

@@ -12,7 +12,7 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import Function
-from tests.fixtures.calls import eventually, kinds
+from tests.fixtures.calls import eventually
 from tests.fixtures.functions import functions_with
 from tests.fixtures.product import Product, running_product
 
@@ -38,24 +38,6 @@ def run_agent(mongod: str, cloud: Aws, model: OfflineModel, tmp_path: Path) -> R
             yield product
 
     return run
-
-
-async def test_a_stop_during_a_tool_cancels_the_tool(run_agent: RunAgent) -> None:
-    async with run_agent("patient") as product:
-        user = product.user()
-        async with user.asking("[tool:wait] Wait for it") as answer:
-            call = await answer.until("tool-input-available")
-            assert (await user.cancel()).status_code == 202
-            events = await answer.rest()
-        assert kinds(events) == ["tool-output-error", "finish-step", "abort", "finish", "data-session"]
-        assert events[0]["toolCallId"] == call["toolCallId"]
-        await eventually(lambda: "the tool was cancelled" in product.emulator.logs("chat"))
-        stored = product.stored(user)[-1]
-        assert stored["status"] == "cancelled"
-        [tool] = [part for part in stored["parts"] if part["type"] == "tool"]
-        assert tool["error"]
-        # The history holds no call without its result: the model takes the next message.
-        assert (await user.ask("Hello"))[-1]["data"]["status"] == "complete"
 
 
 async def test_a_turn_out_of_time_ends_in_order_and_code_that_blocks_is_killed(run_agent: RunAgent) -> None:

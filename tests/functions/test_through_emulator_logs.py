@@ -1,10 +1,7 @@
 """What the functions print: one line of metrics a turn, and logs that tell nothing of what was said."""
 
 import json
-from dataclasses import replace
 from functools import partial
-
-import pytest
 
 from local.cloudformation import STACK, Document
 from local.template import TEMPLATE
@@ -80,11 +77,3 @@ async def test_a_turn_is_found_in_the_log_by_the_request_id(product: Product, us
     [ended] = await eventually(lambda: [line for line in since() if line.get("message") == "turn ended"])
     assert (ended["request_id"], ended["service"], ended["level"]) == (request_id, f"{STACK}-chat", "INFO")
     assert (ended["status"], ended["turn_number"], ended["stored"]) == ("complete", 1, True)
-
-
-async def test_what_was_said_would_be_found_in_a_log(product: Product, user: User) -> None:
-    """Every product's logs are searched at its end. `tests/security/test_secrets` searches traces and answers, too."""
-    await user.ask("[fail:500] What I say when it fails stays between us")
-    product.check_privacy()
-    with pytest.raises(AssertionError, match="the log tells"):
-        replace(product, lines=[("chat", "[fail:500] What I say when it fails stays between us")]).check_privacy()

@@ -16,19 +16,10 @@ from omniagent.http.signing_keys import (
     SigningKeys,
 )
 from omniagent.http.tokens import TokenVerifier
+from tests.fixtures.conversation import Clock
 from tests.fixtures.http_server import HttpServer, Received
 from tests.fixtures.issuer import Issuer
 from tests.http.verifying import refusal, settings, subject
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -36,11 +27,6 @@ def failing() -> Iterator[Issuer]:
     """An issuer of the test's own, which may fail."""
     with Issuer() as issuer:
         yield issuer
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 def timed(issuer: Issuer, clock: Clock) -> TokenVerifier:
@@ -242,33 +228,6 @@ async def test_while_it_is_slow_known_keys_serve_and_nobody_asks_twice(clock: Cl
         held.go_on.set()
         assert set(await asyncio.gather(unknown, *others)) == {"token: unknown key"}
         assert held.fetches == 2
-
-
-async def test_who_meets_a_refresh_of_keys_that_are_too_old_waits_for_it(clock: Clock) -> None:
-    with Held() as held:
-        verifier = timed(held, clock)
-        await subject(verifier, held.token())
-        clock.now += KEYS_KEPT_SECONDS
-        held.go_on.clear()
-        first = asyncio.create_task(subject(verifier, held.token()))
-        await asyncio.to_thread(held.asked.wait)
-        second = asyncio.create_task(subject(verifier, held.token()))
-        await asyncio.sleep(0)
-        held.go_on.set()
-        assert [await first, await second] == ["ada", "ada"]
-        assert held.fetches == 2
-
-
-async def test_a_clock_that_is_set_back_does_not_keep_the_issuer_from_being_asked(
-    failing: Issuer, clock: Clock
-) -> None:
-    verifier = timed(failing, clock)
-    failing.status = 500
-    with pytest.raises(IdentityUnavailable):
-        await subject(verifier, failing.token())
-    failing.status = 200
-    clock.now -= 500
-    assert await subject(verifier, failing.token()) == "ada"
 
 
 async def test_after_a_cancelled_fetch_a_good_token_is_not_refused(clock: Clock) -> None:

@@ -44,16 +44,6 @@ async def test_a_response_begins_before_its_process_goes_on_with_other_work(api:
 
 
 @pytest.mark.usefixtures("process")
-async def test_the_prelude_carries_status_headers_and_cookies(api: RuntimeApi) -> None:
-    api.invoke(url_event("/events"))
-    assert await (await api.posted()).prelude() == {
-        "statusCode": 200,
-        "headers": {"content-type": "text/event-stream", "x-session-id": "s-1"},
-        "cookies": ["a=1; Path=/", "b=2"],
-    }
-
-
-@pytest.mark.usefixtures("process")
 async def test_the_invocation_id_is_echoed_where_there_is_one(api: RuntimeApi) -> None:
     api.invoke(url_event("/burst"), **{"Lambda-Runtime-Invocation-Id": "i-1"})
     assert (await api.posted()).headers["lambda-runtime-invocation-id"] == "i-1"

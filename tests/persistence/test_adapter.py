@@ -23,7 +23,7 @@ from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message, Session, Summary, User
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.session.ids import new_id
-from tests.persistence.turns import begin, converse, end, open_session, reply, summary, tip
+from tests.persistence.turns import converse, open_session, reply, summary, tip
 
 Json = dict[str, Any]
 
@@ -63,10 +63,9 @@ class Order(Document):
 class StillRunning:
     """A turn that ends when it is told to."""
 
-    def __init__(self, store_is_open: Any = None) -> None:
+    def __init__(self) -> None:
         self.events: list[str] = []
         self._told = asyncio.Event()
-        self._store_is_open = store_is_open
 
     def shut_down(self) -> None:
         self.events.append("told")
@@ -74,8 +73,6 @@ class StillRunning:
 
     async def ended(self) -> None:
         await self._told.wait()
-        if self._store_is_open is not None:
-            await self._store_is_open()
         self.events.append("stored")
 
 
@@ -239,22 +236,6 @@ async def test_the_same_database_may_be_opened_twice(mongod: str, own_database: 
 
 
 # Closing
-
-
-async def test_a_shutdown_ends_the_running_turns_first(mongod: str, own_database: Database[Json]) -> None:
-    adapter = MongoBackendAdapter(mongod, own_database.name)
-    store = await adapter.initialize()
-    session = open_session(store)
-    await begin(session, 1)
-
-    async def store_answer() -> None:
-        await end(session, 1)
-
-    turn = StillRunning(store_answer)
-    session.open_turns.add(turn)
-    await adapter.shutdown()
-    assert turn.events == ["told", "stored"]
-    assert own_database.messages.count_documents({"role": "assistant"}) == 1
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 """P5: whatever is stored, the model API takes the next request. Each broken turn is written by hand."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
-from omniagent.session.ids import new_id
 from tests.fixtures.conversation import QUICK, Conversation, Json, each_api
+from tests.fixtures.histories import stored_leaf, stored_message
 from tests.fixtures.stream import outline
 from tests.runner.scenarios import agent
 
@@ -60,26 +59,13 @@ BROKEN: dict[str, list[tuple[str, list[Json]]]] = {
 
 def write(conversation: Conversation, number: int, messages: list[tuple[str, list[Json]]]) -> None:
     """Put a turn into the database that no code of ours has seen."""
-    conversation.database.messages.delete_many({"session_id": conversation.session.key, "turn_number": number})
-    conversation.database.messages.insert_many(
-        {
-            "_id": new_id(),
-            "session_id": conversation.session.key,
-            "parent": "",
-            "branch": 0,
-            "lineage": [],
-            "turn_number": number,
-            "place": 2 * number + (role == "assistant"),
-            "role": role,
-            "parts": parts,
-            "status": "interrupted" if role == "assistant" else "complete",
-            "client_message_id": f"{role}-{number}",
-            "created_at": datetime.now(UTC),
-        }
+    key, database = conversation.session.key, conversation.database
+    database.messages.delete_many({"session_id": key, "turn_number": number})
+    database.messages.insert_many(
+        stored_message(key, number, role, parts, status="interrupted" if role == "assistant" else "complete")
         for role, parts in messages
     )
-    leaf = {"node": "", "place": 2 * number + 1, "branch": 0, "lineage": []}
-    conversation.database.sessions.update_one({"_id": conversation.session.key}, {"$set": {"leaf": leaf}})
+    database.sessions.update_one({"_id": key}, {"$set": {"leaf": stored_leaf(key, number) | {"node": ""}}})
 
 
 async def test_the_next_turn_is_answered_after_each_of_them(conversation: Conversation) -> None:

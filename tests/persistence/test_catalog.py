@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from omniagent.errors import InvalidRequest, NotFound, SessionErased, TurnInProgress
+from omniagent.errors import InvalidRequest, NotFound, SessionErased
 from omniagent.messages import Part, ReasoningPart, SteeringPart, TextPart, ToolPart
 from omniagent.persistence import catalog as catalog_module
 from omniagent.persistence.catalog import Catalog, Page
@@ -24,11 +24,8 @@ from tests.persistence.turns import (
     answer_id,
     answered_again,
     apply,
-    begin,
     converse,
-    end,
     open_session,
-    path_ids,
     reply,
     summary,
     text,
@@ -60,13 +57,6 @@ async def all_pages(catalog: Catalog, user_id: str, limit: int, search: str | No
     return pages
 
 
-async def test_creating_a_session_twice_returns_the_first(catalog: Catalog, session: MongoSessionManager) -> None:
-    made, is_new = await catalog.create(session, "Lisbon")
-    again, is_new_again = await catalog.create(session, "Porto")
-    assert (made.name, is_new, again.name, is_new_again) == ("Lisbon", True, "Lisbon", False)
-    assert (again.id, again.created_at) == (made.id, made.created_at)
-
-
 async def test_sessions_created_at_once_are_one(
     catalog: Catalog, store: ConversationStore, database: Database[Json]
 ) -> None:
@@ -74,13 +64,6 @@ async def test_sessions_created_at_once_are_one(
     made = await asyncio.gather(*(catalog.create(open_session(store, "same", user)) for _ in range(5)))
     assert sorted(is_new for _, is_new in made) == [False, False, False, False, True]
     assert database.users.count_documents({"client_id": user}) == 1
-
-
-async def test_a_session_that_was_created_takes_its_first_turn(catalog: Catalog, session: MongoSessionManager) -> None:
-    await catalog.create(session, "Lisbon")
-    await converse(session, [1])
-    found = await catalog.get(session.key)
-    assert (found.name, found.latest_turn_number) == ("Lisbon", 1)
 
 
 async def test_pages_hold_every_session_once_newest_first(
@@ -98,13 +81,6 @@ async def test_pages_hold_every_session_once_newest_first(
         pages = await all_pages(catalog, session.user_id, limit)
         assert await ids(pages) == names[::-1], limit
         assert [len(page.items) for page in pages[:-1]] == [limit] * (len(pages) - 1)
-
-
-async def test_a_list_holds_only_ones_own_sessions(catalog: Catalog, store: ConversationStore) -> None:
-    mine, theirs = open_session(store, "mine"), open_session(store, "theirs")
-    for session in (mine, theirs):
-        await catalog.create(session)
-    assert await ids(await all_pages(catalog, mine.user_id, 10)) == ["mine"]
 
 
 async def test_a_search_finds_a_part_of_the_name_and_takes_no_pattern(
@@ -200,17 +176,6 @@ async def test_a_session_that_is_being_deleted_is_not_found_and_its_id_is_refuse
     assert await ids(await all_pages(catalog, session.user_id, 5)) == []
 
 
-async def test_the_newest_summary_is_read_and_no_draft(catalog: Catalog, session: MongoSessionManager) -> None:
-    await converse(session, range(1, 5))
-    document, at = await catalog.get(session.key), await tip(session)
-    assert await catalog.latest_summary(document) is None
-    await session.add_summary(summary(1, 1), at)
-    await session.add_summary(summary(1, 3), at, draft=True)
-    latest = await catalog.latest_summary(document)
-    assert latest is not None
-    assert latest.content == "1-1"
-
-
 async def test_messages_come_in_whole_turns_newest_page_first(catalog: Catalog, session: MongoSessionManager) -> None:
     await converse(session, range(1, 6))
     await catalog.delete_message(session.key, "question-4")
@@ -242,17 +207,6 @@ async def test_the_tree_has_no_gap_where_messages_were_deleted(catalog: Catalog,
             (answer_id(2, session), nodes[0].id),
         ]
         assert leaf == answer_id(2, session)
-
-
-async def test_a_message_of_the_running_turn_cannot_be_deleted(catalog: Catalog, session: MongoSessionManager) -> None:
-    await converse(session, [1])
-    await begin(session, 2)
-    with pytest.raises(TurnInProgress):
-        await catalog.delete_message(session.key, "question-2")
-    await catalog.delete_message(session.key, answer_id(1, session))
-    await end(session, 2)
-    await catalog.delete_message(session.key, "question-2")
-    assert await path_ids(session) == ["question-1", answer_id(2, session)]
 
 
 def echo(request: ModelRequest) -> str:
@@ -404,12 +358,3 @@ async def test_another_users_message_cannot_be_deleted(
     await catalog.create(other)
     with pytest.raises(NotFound):
         await catalog.delete_message(other.key, "question-1")
-
-
-async def test_a_job_opens_a_session_by_its_key(store: ConversationStore) -> None:
-    session = MongoSessionManager(store, f"user:{new_id()}", "chat", category="gold")
-    with pytest.raises(NotFound):
-        await MongoSessionManager.of_key(store, session.key)
-    await begin(session, 1)
-    opened = await MongoSessionManager.of_key(store, session.key)
-    assert (opened.key, opened.user, opened.category) == (session.key, session.user, "gold")

@@ -200,15 +200,6 @@ async def test_a_teams_fields_are_read_through_the_api_if_the_class_says_so(ever
     assert [sorted(message["metadata"]["extra"]["tags"]) for message in messages] == [["a", "b"]] * 4
 
 
-async def test_without_such_fields_the_api_shows_nothing_more(store: ConversationStore) -> None:
-    session = open_session(store)
-    await converse(session, [1])
-    catalog = Catalog(store)
-    assert SessionResource.of(await catalog.get(session.key)).extra == {}
-    for message in MessageList.of(await catalog.messages_page(await catalog.get(session.key), limit=4), None).messages:
-        assert "extra" not in message.get("metadata", {})
-
-
 async def test_a_category_can_change_and_no_category_leaves_it(
     store: ConversationStore, database: Database[Json]
 ) -> None:
@@ -276,16 +267,6 @@ async def test_the_hook_fills_each_new_document_once(mongod: str, own_database: 
     ]  # fmt: skip
     for name in ("users", "sessions", "messages", "summaries"):
         assert {document["tenant"] for document in own_database[name].find()} == {"ada/gold"}
-
-
-async def test_a_hook_may_be_a_plain_function(mongod: str, own_database: Database[Json]) -> None:
-    def fill(document: Any, user: str, category: str | None) -> None:
-        document.tenant = f"{user} of {category}"
-
-    models = DocumentModels(**TENANT, fill=fill)  # type: ignore[arg-type]
-    async with MongoBackendAdapter(mongod, own_database.name, documents=models) as store:
-        await converse(open_session(store, user="ada"), [1])
-    assert {document["tenant"] for document in own_database.messages.find()} == {"ada of None"}
 
 
 @pytest.mark.parametrize("broken", [User, Session, Message])

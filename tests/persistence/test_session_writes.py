@@ -25,7 +25,6 @@ from omniagent.providers import LLMProvider
 from omniagent.session.ids import new_id
 from omniagent.session.live import SessionHead
 from omniagent.session.manager import SessionManager
-from omniagent.session.tree import Place
 from omniagent.turns.state import Begin, End, Erase, Event, Reply, TakeOver, Wait, transition
 from tests.fixtures.conversation import QUICK, Conversation, dynamodb_api
 from tests.fixtures.proxy import Proxy, proxy_to
@@ -43,7 +42,6 @@ from tests.persistence.turns import (
     path_ids,
     question,
     reply,
-    summary,
     turn,
 )
 
@@ -260,31 +258,3 @@ async def test_the_transaction_of_a_dead_process_blocks_nobody(
         else:
             assert await Catalog(session.store).note_summary_queued(session.key, rebuild=False)
         await transaction.end_session()
-
-
-async def test_a_draft_that_races_inline_summaries_leaves_no_overlapping_spans(
-    store: ConversationStore, database: Database[Json]
-) -> None:
-    user = f"user:{new_id()}"
-    for name in ("a", "b", "c", "d"):
-        await converse(open_session(store, name, user), [1])
-        at = Place(order=17)  # seven more turns, which are not read here
-
-        async def extend(name: str = name, at: Place = at) -> None:
-            for _ in range(4):
-                session = open_session(store, name, user)
-                newest = await session.latest_summary(at)
-                after = newest.end_turn_number if newest else 0
-                await session.add_summary(summary(after + 1, after + 2), at)
-
-        rebuild = open_session(store, name, user)
-        for number in (1, 2, 3):
-            assert await rebuild.add_summary(summary(number, number), at, draft=True)
-        await asyncio.gather(extend(), rebuild.publish_drafts(at), extend())
-        spans = sorted(
-            (found["start_turn_number"], found["end_turn_number"])
-            for found in database.summaries.find({"session_id": rebuild.key, "draft": False})
-        )
-        assert spans[0][0] == 1
-        assert [begin for begin, _ in spans[1:]] == [end + 1 for _, end in spans[:-1]]
-        assert database.summaries.count_documents({"session_id": rebuild.key, "draft": True}) == 0

@@ -18,6 +18,7 @@ from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
 from omniagent.session.live import RollingSummary, SessionMessage
 from omniagent.turns.state import Begin, End
+from tests.fixtures.examples import examples
 from tests.persistence.turns import answer_id, apply, converse, open_session, question, tip, turn
 
 Json = dict[str, Any]
@@ -56,7 +57,7 @@ async def stored(store: ConversationStore, answer: SessionMessage) -> SessionMes
 
 
 @given(parts=PARTS, metadata=OBJECTS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_every_answer_comes_back_equal(store: ConversationStore, parts: list[Part], metadata: Json) -> None:
     answer = answer_of(parts, metadata)
     assert await stored(store, answer) == answer

@@ -1,13 +1,9 @@
 """Races of queued, steering and interrupting messages with the end of a turn, a turn that waits, a stop, and kills.
 
-Each race has one session, several processes and a clock of its own, and is made by its seed alone. `make races` runs
-1,000 and writes the counts of docs/proofs.md.
+Each race has one session, several processes and a clock of its own, and is made by its seed alone.
 """
 
-import argparse
 import asyncio
-import json
-import logging
 import random
 import sys
 from collections import Counter
@@ -19,12 +15,11 @@ from typing import Any, get_args
 from omniagent import AnswerStream, Query, RunContext, Settings, ToolReply, ToolRequest, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import OmniAgentError
-from omniagent.messages import Status, steering_of
+from omniagent.messages import steering_of
 from omniagent.providers import ModelRequest
 from omniagent.session.live import SessionMessage
 from omniagent.settings import Busy
 from omniagent.testing import ScriptedModel, ToolCall
-from scripts.readme import RACES
 from tests.runner.processes import Process, bury
 from tests.runner.sessions import Sessions
 
@@ -33,7 +28,6 @@ PATIENCE_SECONDS = 30.0
 SETTINGS = Settings(tick_seconds=0.001, lease_seconds=LEASE_SECONDS, max_readers_per_user=50)
 BUSY: tuple[Busy, ...] = get_args(Busy)
 LAST = "last"
-NUMBER = 1_000
 FAULTS = ("lost", "doubled", "out of order", "answered twice", "run twice")
 
 
@@ -67,6 +61,8 @@ class Race:
         self.model = ScriptedModel(default=self._next_answer)
         self.posted: list[Posted] = []
         self.processes: list[Process] = []
+        self.tasks: list[tuple[Posted, asyncio.Task[None]]] = []
+        """The requests. One that takes long is left alone until the end."""
         self.answered: Counter[str] = Counter()
         """How often the model was asked each message for the first time in a turn."""
         self.paid: Counter[str] = Counter()
@@ -96,10 +92,10 @@ class Race:
                 self.counts["killed"] += 1
 
     async def _send(self, busy: Busy) -> None:
-        """Send a message from a process of its own. A request that takes long is left alone."""
+        """Send a message from a process of its own."""
         message = Posted(f"m{len(self.posted) + 1}", busy, self._process(), after=self._accepted)
         self.posted.append(message)
-        task = asyncio.create_task(self._start(message))
+        self.tasks.append((message, task := asyncio.create_task(self._start(message))))
         await asyncio.wait([task], timeout=0.02)
 
     async def _asked(self) -> Sequence[ToolRequest]:
@@ -148,16 +144,7 @@ class Race:
         assert last.stream is not None, last.refusal
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._settled(last)
-            await self._free()
-
-    async def _free(self) -> None:
-        """Wait for the turns of requests that a busy machine delayed until after the last message."""
-        while (head := await self.sessions.head()).turn is not None or head.queue:
-            await self._approve_all()
-            self.sessions.pass_by(LEASE_SECONDS / 10)
-            if (stream := await self._runner(self._process()).take_up()) is not None:
-                await stream.ended()
-            await asyncio.sleep(0.003)
+            await self._quiet()
 
     async def _settled(self, last: Posted) -> None:
         """Wait for the last answer. What a turn before it asks is approved: nobody else would."""
@@ -169,6 +156,20 @@ class Race:
         ending.result()
         await last.stream.ended()
         await self._approve_all()
+
+    async def _quiet(self) -> None:
+        """Wait until nothing runs, and every living request has been accepted or refused."""
+        while True:
+            head = await self.sessions.head()
+            is_open = any(not task.done() for asked, task in self.tasks if not asked.process.is_dead)
+            if head.running is None and not head.queue and not is_open:
+                return
+            await self._approve_all()
+            if head.queue or (head.running is not None and await self._runner(self._process()).has_work()):
+                with suppress(OmniAgentError):
+                    await self._runner(self._process()).take_up()
+            self.sessions.pass_by(LEASE_SECONDS / 10)
+            await asyncio.sleep(0.003)
 
     async def _approve_all(self) -> None:
         if requests := await self._asked():
@@ -288,28 +289,3 @@ async def _one(race: Race) -> None:
         await race.run()
     finally:
         await bury(living)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("races", type=int, nargs="?", default=NUMBER)
-    options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    counts = race(range(options.races))
-    numbers: dict[str, Any] = {
-        "races": counts["races"],
-        "messages": {busy: counts[busy] for busy in BUSY},
-        "answers": {status: counts[status] for status in get_args(Status) if counts[status]},
-        "events": {name: counts[name] for name in ("joined", "approved", "denied", "stopped", "killed")},
-        "found": {fault: counts[fault] for fault in FAULTS},
-    }
-    print(json.dumps(numbers, indent=2))
-    if any(numbers["found"].values()):
-        sys.exit(1)
-    if options.races >= NUMBER:
-        earlier = json.loads(RACES.read_text()) if RACES.exists() else {}
-        RACES.write_text(json.dumps(earlier | numbers, indent=2) + "\n")  # tree_races adds its own
-
-
-if __name__ == "__main__":
-    main()

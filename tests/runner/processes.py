@@ -1,7 +1,6 @@
 """Processes whose calls of the store and the registry a test can lead astray."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -49,24 +48,6 @@ class Process:
         for name in () if interface is TurnRegistry else vars(shared):
             setattr(instance, name, getattr(shared, name))
         return instance
-
-
-class DyingProcess(Process):
-    """Dies at the n-th call of a name: before it has an effect, or after."""
-
-    def __init__(self, sessions: Sessions, *, at: tuple[str, int], has_effect: bool) -> None:
-        super().__init__(sessions)
-        self._calls: Counter[str] = Counter()
-        self._at = at
-        self._has_effect = has_effect
-
-    async def call(self, name: str, call: Call, unavailable: type[OmniAgentError]) -> Any:
-        self._calls[name] += 1
-        if (name, self._calls[name]) == self._at and not self.is_dead:
-            if self._has_effect:
-                await call()
-            self.is_dead = True
-        return await super().call(name, call, unavailable)
 
 
 class FaultyProcess(Process):

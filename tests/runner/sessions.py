@@ -30,8 +30,10 @@ class Polled(MemoryRegistry):
 class Sessions:
     """Sessions of one user in a store and a registry of the test's own."""
 
-    def __init__(self, settings: Settings = QUICK) -> None:
+    def __init__(self, settings: Settings = QUICK, *, now: datetime | None = None) -> None:
+        """With `now` the clock stands still: only `pass_by` moves it."""
         self.store = InMemoryStore()
+        self.now = now
         self.registry = Polled()
         self.settings = settings
         self.passed = timedelta()
@@ -44,7 +46,7 @@ class Sessions:
         class Clocked(kind):  # type: ignore[misc, valid-type]
             @staticmethod
             def now() -> datetime:
-                return SessionManager.now() + sessions.passed
+                return (sessions.now or SessionManager.now()) + sessions.passed
 
         return Clocked("ada", session_id, store=self.store, settings=self.settings)
 

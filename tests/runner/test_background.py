@@ -10,7 +10,6 @@ from omniagent.ai.operator import TurnOperator
 from omniagent.errors import (
     InvalidRequest,
     NotRegenerable,
-    QueueFull,
     SessionErased,
     TooManyRequests,
     TooManyTurns,
@@ -74,40 +73,12 @@ async def test_the_same_message_again_waits_once_and_afterwards_not_at_all() -> 
     assert len(model.requests) == 1
 
 
-async def test_its_text_cannot_be_changed_while_it_waits() -> None:
-    sessions, model = Sessions(), ScriptedModel("Hi.")
-    await sessions.runner(model).accept(QUERY)
-    with pytest.raises(TurnInProgress):
-        await sessions.runner(model).accept(replace(QUERY, text="Bye"))
-    assert await run(sessions.runner(model)) == "Hi."
-    assert model.requests[0].messages[-1].text == "Hello"
-
-
-async def test_a_retry_without_background_joins_it() -> None:
-    sessions, model = Sessions(), ScriptedModel("Hi.")
-    await sessions.runner(model).accept(QUERY)
-    assert (await sessions.runner(model).run(QUERY)).text == "Hi."
-    assert await sessions.runner(model).take_up() is None
-
-
 async def test_whoever_resumes_before_it_runs_gets_its_stream() -> None:
     sessions, model = Sessions(), ScriptedModel("Hi.")
     await sessions.runner(model).accept(QUERY)
     stream = await sessions.runner(model).resume()
     assert stream is not None
     assert b'"delta":"Hi."' in await read(stream)
-
-
-async def test_two_who_resume_while_another_takes_it_follow_one_turn() -> None:
-    sessions, model = Sessions(), ScriptedModel(["Hi", "."])
-    await sessions.runner(model).accept(QUERY)
-    runners = [sessions.runner(model) for _ in range(3)]
-    first, _, third = await asyncio.gather(runners[0].resume(), runners[1].take_up(), runners[2].resume())
-    for stream in (first, third):
-        assert stream is not None
-        assert b'"finish"' in await read(stream)
-    await sessions.store.open_turns.finish()
-    assert len(model.requests) == 1
 
 
 async def test_it_is_answered_as_it_was_accepted_however_it_is_sent_again() -> None:
@@ -152,25 +123,9 @@ async def test_it_meets_a_running_turn_as_its_busy_policy_says(busy: Busy, histo
     assert " ".join(message.text for message in messages if message.role == "assistant") == history
 
 
-async def test_several_wait_in_their_order_and_one_too_many_is_refused() -> None:
-    sessions, model = Sessions(replace(QUICK, max_queued_messages=2)), ScriptedModel("One.", "Two.")
-    runner = sessions.runner(model)
-    await runner.accept(QUERY)
-    await runner.accept(Query("And?", "m2"), busy="queue")
-    with pytest.raises(QueueFull):
-        await runner.accept(Query("And?", "m3"), busy="queue")
-    assert await run(runner) == "One.", "what comes before it is run first"
-    assert await run(runner) == "Two."
-
-
-async def test_what_cannot_be_answered_in_the_background_is_refused_and_leaves_nothing() -> None:
-    sessions = Sessions()
-    runner = sessions.runner(ScriptedModel())
-    too_long = "x" * (QUICK.max_message_chars + 1)
-    for query in (Query("", "m1", regenerate=True), Query(too_long), Query(" "), Query("x", "a b")):
-        with pytest.raises(InvalidRequest):
-            await runner.accept(query)
-    assert await sessions.session().head() is None
+async def test_a_regeneration_is_not_accepted_in_the_background() -> None:
+    with pytest.raises(InvalidRequest):
+        await Sessions().runner(ScriptedModel()).accept(Query("", "m1", regenerate=True))
 
 
 async def test_a_message_whose_answer_failed_is_not_silently_forgotten() -> None:
@@ -196,20 +151,6 @@ async def test_its_request_is_counted_once_and_over_the_budget_nothing_waits() -
         await runner("other").accept(Query("Hello", "m2"))
     assert await sessions.session("other").head() is None
     assert await run(runner("chat")) == "Hi.", "it was counted when it was accepted"
-
-
-async def test_an_accepted_message_stays_queued_while_its_user_has_too_many_turns() -> None:
-    gate = Gate()
-    sessions, model = Sessions(replace(QUICK, max_running_turns_per_user=1)), ScriptedModel([gate, "One."], "Two.")
-    first = await sessions.runner(model, session=sessions.session("other")).start("First")
-    await gate.reached()
-    await sessions.runner(model).accept(QUERY)
-    with pytest.raises(TooManyTurns):
-        await sessions.runner(model).take_up()
-    assert await sessions.queued() == ["m1"]
-    gate.set()
-    await first.ended()
-    assert await run(sessions.runner(model)) == "Two."
 
 
 async def test_a_user_cannot_have_any_number_of_messages_wait() -> None:

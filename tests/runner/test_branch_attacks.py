@@ -1,7 +1,6 @@
 """Messages, stops and deaths that meet a branch other than the active one."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,15 +11,6 @@ from omniagent.messages import DataPart, TextPart
 from omniagent.testing import Gate, ScriptedModel, ToolCall
 from tests.runner.busily import Busily, ask
 from tests.runner.processes import Call, Process
-from tests.runner.sessions import until
-
-
-@pytest.fixture
-async def sessions() -> AsyncIterator[Busily]:
-    """Sessions that are free in the end."""
-    sessions = Busily()
-    yield sessions
-    await until(sessions.are_free)
 
 
 async def two_turns(sessions: Busily) -> list[str]:

@@ -90,22 +90,3 @@ async def test_deleting_the_session_deletes_what_waits(conversation: Conversatio
     await asyncio.gather(first.ended(), waiting.ended())
     assert await chat.session.head(erased=True) is None
     assert chat.messages == []
-
-
-async def test_a_stopped_edit_in_line_is_stored_beside_its_message(
-    conversation: Conversation, registry: TurnRegistry
-) -> None:
-    gate = Gate()
-    chat = talk(conversation, registry, "One.", ["Two", gate, "."])
-    await chat.ask(Query("m1?", "m1"))
-    second = await chat.start(Query("m2?", "m2"))
-    await gate.reached()
-    edit = await chat.start(Query("edited", "m1", busy="queue"))
-    assert await chat.runner().stop("m1")
-    gate.set()
-    await asyncio.gather(second.ended(), edit.ended())
-    path = await chat.runner().history()
-    assert [(message.text, message.status, message.branch) for message in path] == [
-        ("edited", "complete", 1),
-        ("", "cancelled", 1),
-    ]

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,6 @@ from omniagent.protocol import sse
 from omniagent.session.live import QueuedMessage
 from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.engine import following
-from omniagent.turns.registry import Signals
 from omniagent.turns.state import Enqueue
 from tests.fixtures.conversation import move_clock
 from tests.runner.busily import Busily, ask
@@ -28,16 +26,6 @@ REFUND = ToolCall("refund", {"order": "42"})
 async def refund(order: str) -> str:
     """Refund an order."""
     return f"refunded {order}"
-
-
-@pytest.fixture
-async def sessions() -> AsyncIterator[Busily]:
-    """Sessions that are free in the end."""
-    sessions = Busily()
-    yield sessions
-    async with asyncio.timeout(30):
-        while not await sessions.are_free():  # noqa: ASYNC110 - no event announces it
-            await asyncio.sleep(0.002)
 
 
 @pytest.fixture
@@ -174,24 +162,6 @@ async def test_an_interrupting_message_closes_what_the_turn_asks(sessions: Busil
     assert sessions.messages[1].status == "cancelled"
 
 
-async def test_an_interrupting_message_is_answered_though_the_turn_never_saw_its_signal(
-    sessions: Busily, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def none(*_: str) -> Signals:
-        return Signals()
-
-    monkeypatch.setattr(sessions.registry, "signals", none)
-    gate = Gate()
-    model = ScriptedModel([gate, REFUND], "Two.")
-    first = await runner(sessions, model).start(ask("m1"))
-    await gate.reached()
-    second = await runner(sessions, model).start(ask("m2", "interrupt"))
-    gate.set()
-    assert (await second.result()).text == "Two."
-    await asyncio.gather(first.ended(), second.ended())
-    assert sessions.messages[1].metadata["stopReason"] == "unanswered"
-
-
 async def test_a_message_that_closed_one_request_waits_for_the_next(sessions: Busily) -> None:
     model, second, _ = await queued_behind(sessions, REFUND, "Done.", "Three.")
     third = await runner(sessions, model).start(ask("m3"))
@@ -270,17 +240,6 @@ async def test_a_turn_that_goes_on_is_stopped_and_joined_by_every_message_that_i
     assert len(sessions.messages) == 2
 
 
-async def test_a_message_that_waits_cannot_be_changed(sessions: Busily) -> None:
-    model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
-    for busy in ("reject", "queue", "steer", "interrupt"):
-        with pytest.raises(TurnInProgress):
-            await runner(sessions, model).start(Query("Something else", "m2", busy=busy))
-    assert await sessions.queued() == ["m2"]
-    await runner(sessions, model).reply(waiting.requests[0].approve()).result()
-    await second.ended()
-    assert said(sessions)[2:] == [("m2", "m2?"), ("", "Two.")]
-
-
 async def test_a_steering_message_that_came_too_late_joins_the_answer_when_it_goes_on(sessions: Busily) -> None:
     gates = Gate(), Gate()
     model = ScriptedModel([gates[0], REFUND], ["Done", gates[1], ". "], "In short: done.")
@@ -330,16 +289,6 @@ async def test_a_regeneration_replaces_what_is_asked_and_the_messages_behind_it_
         await runner(sessions, model).reply(waiting.requests[0].approve(), message_id=waiting.message_id)
 
 
-async def test_a_regeneration_of_a_message_that_never_arrived_is_asked_behind_those_that_wait(
-    sessions: Busily,
-) -> None:
-    model, second, _ = await queued_behind(sessions, "Two.", "Three.")
-    third = await runner(sessions, model).start(replace(ask("m3"), regenerate=True))
-    assert ((await second.result()).text, (await third.result()).text) == ("Two.", "Three.")
-    await asyncio.gather(second.ended(), third.ended())
-    assert [line[0] for line in sessions.history if line[0]] == ["m1", "m2", "m3"]
-
-
 @pytest.mark.parametrize("regenerate", [False, True])
 async def test_a_message_that_is_held_up_and_sent_again_waits_on_and_closes_nothing(
     sessions: Busily, regenerate: bool
@@ -357,51 +306,3 @@ async def test_deleting_the_session_reaches_a_message_that_is_held_up(sessions: 
     assert await runner(sessions, model).erase_session()
     assert [event["type"] for event in sse.decode(b"".join([f async for f in second.sse()]))] == ["error"]
     await second.ended()
-
-
-async def test_a_message_joins_a_turn_that_goes_on_after_an_approval(sessions: Busily) -> None:
-    gate = Gate()
-    model = ScriptedModel(REFUND, ["Done", gate, "."], "In short: done.", "Next.")
-    waiting = await runner(sessions, model).run(ask("m1"))
-    going_on = await runner(sessions, model).reply(waiting.requests[0].approve())
-    await gate.reached()
-    second = await runner(sessions, model).start(ask("m2", "steer"))
-    await sessions.polled()
-    gate.set()
-    assert (await second.result()).message_id == waiting.message_id
-    await asyncio.gather(going_on.ended(), second.ended())
-    assert sessions.history[1:] == [("", "Done.", "…"), ("m2", "m2?", "joined"), ("", "In short: done.", "complete")]
-    await runner(sessions, model).run(ask("m3"))
-    assert [message.text for message in model.requests[-1].messages if message.role == "user"] == ["m1?", "m2?", "m3?"]
-
-
-async def test_a_message_in_the_background_comes_instead_of_an_answer(sessions: Busily) -> None:
-    model = ScriptedModel(REFUND, "Two.")
-    await runner(sessions, model).run(ask("m1"))
-    await runner(sessions, model).accept(ask("m2"))
-    answer = await runner(sessions, model).take_up()
-    assert answer is not None
-    assert (await answer.result()).text == "Two."
-    await answer.ended()
-    assert sessions.messages[1].metadata["stopReason"] == "unanswered"
-
-
-async def test_a_message_in_the_background_that_was_sent_before_waits_for_the_answer(sessions: Busily) -> None:
-    sessions.settings = replace(sessions.settings, max_readers_per_user=1)
-    gate = Gate()
-    model = ScriptedModel([gate, REFUND], "Done.", "Two.")
-    first = await runner(sessions, model).start(ask("m1"))
-    await gate.reached()
-    await runner(sessions, model).accept(ask("m2", "queue"))
-    gate.set()
-    request = (await first.result()).requests[0]
-    await first.ended()
-    assert await runner(sessions, model).take_up() is None
-    assert await sessions.queued() == ["m2"]
-    other = sessions.runner(model, session=sessions.session("another"))
-    await other.accept(ask("m3"))  # what may wait for a month takes nobody's seat
-    approved = await runner(sessions, model).reply(request.approve())
-    await approved.ended()
-    await take_up(sessions, model)
-    assert said(sessions) == [("m1", "m1?"), ("", "Done."), ("m2", "m2?"), ("", "Two.")]
-    assert await other.erase_session()

@@ -109,9 +109,14 @@ async def summarize(_: World, runner: TurnOperator) -> None:
     await runner.summarize(rebuild=True)
 
 
-# `run` is `send` for a caller that waits for the result: only its cancellation is handled differently.
-CASES = [(verb, how) for verb in (send, regenerate, replay, join, resume, erase, summarize) for how in WAYS]
-CASES += [(run, how) for how in WAYS if how.startswith("cancelled")]
+CASES = [
+    *((verb, how) for verb in (send, regenerate, erase) for how in WAYS),
+    *((summarize, how) for how in ("refused", "answer lost")),
+    # They read: whether a reply was lost makes no difference.
+    *((verb, how) for verb in (replay, join, resume) for how in ("refused", "cancelled after")),
+    # `send` for a caller that waits for the result: only its cancellation is handled differently.
+    *((run, how) for how in WAYS if how.startswith("cancelled")),
+]
 
 
 @pytest.mark.parametrize(("verb", "how"), CASES)

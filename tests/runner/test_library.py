@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -148,12 +147,6 @@ async def test_a_provider_factory_that_fails_is_a_mistake_of_the_project() -> No
     project = Project(agent=Agent("shop", "", model="acme/x"), providers={"acme": broken})
     with pytest.raises(ConfigurationError, match=r"acme/x.*ZeroDivisionError"):
         await Runner(project, InMemorySessionManager("ada", store=InMemoryStore())).run("Hello?")
-
-
-@pytest.mark.parametrize("user", ["", " ", None])
-def test_a_session_needs_a_user(user: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"the user of a session is {user!r}: pass a name"):
-        InMemorySessionManager(user)
 
 
 async def test_a_result_is_returned_after_on_finish_has_run() -> None:

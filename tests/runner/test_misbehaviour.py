@@ -10,11 +10,8 @@ import pytest
 from omniagent import Agent, InMemorySessionManager, Overrides, Query, RunContext, RunResult, ToolError, TurnHooks, tool
 from omniagent.ai.context import Callbacks
 from omniagent.ai.operator import TurnOperator
-from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelText
 from omniagent.ai.providers.model_calls import ProviderPool
-from omniagent.ai.tool_threads import ToolThreads
 from omniagent.ai.tools import OUTPUT_CHARS
-from omniagent.errors import RegistryUnavailable, StorageUnavailable
 from omniagent.messages import ToolPart
 from omniagent.protocol import sse
 from omniagent.session.live import Change
@@ -70,27 +67,6 @@ async def test_the_stream_ends_with_an_error_if_storing_the_answer_raises() -> N
     finished = await sessions.runner(ScriptedModel()).take_up()
     assert finished is not None
     assert (await finished.result()).text == "Hello."
-
-
-async def test_a_callback_that_is_cancelled_by_its_own_code_changes_nothing() -> None:
-    sessions, results = Sessions(), list[RunResult]()
-
-    async def on_finish(*_: object) -> None:
-        raise asyncio.CancelledError
-
-    async def on_end(result: RunResult) -> None:
-        results.append(result)
-
-    agent = Agent("helper", "", callbacks=Callbacks(on_finish=on_finish))
-    runner = TurnOperator(
-        agent,
-        sessions.session(),
-        provider=ScriptedModel("Hi"),
-        registry=sessions.registry,
-        hooks=TurnHooks(on_end=on_end),
-    )
-    await (await runner.start("Hello?")).ended()
-    assert len(results) == 1
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, KeyError, Panic])
@@ -170,29 +146,6 @@ async def test_a_tool_errors_text_is_cut_like_an_output_and_encodable() -> None:
     assert part.error == "?" + "x" * (OUTPUT_CHARS - 1) + "\n[cut: 100 more characters]"
 
 
-async def test_a_cost_hook_that_raises_changes_nothing() -> None:
-    sessions, results = Sessions(EACH_TURN), list[RunResult]()
-
-    async def on_end(result: RunResult) -> None:
-        results.append(result)
-
-    def on_model_call(*_: object) -> None:
-        raise RuntimeError("no metrics today")
-
-    hooks = TurnHooks(on_end=on_end, on_model_call=on_model_call)
-    runner = TurnOperator(
-        Agent("helper", ""),
-        sessions.session(),
-        provider=ScriptedModel(default="Hi"),
-        registry=sessions.registry,
-        hooks=hooks,
-    )
-    for number in range(3):
-        await (await runner.start(f"Hello {number}?")).ended()
-    assert len(results) == 3
-    assert await runner.name() == "A chat"
-
-
 async def test_what_is_emitted_while_the_answer_is_stored_or_later_reaches_neither_readers_nor_store() -> None:
     contexts = list[RunContext[Any]]()
 
@@ -239,31 +192,6 @@ async def test_a_stop_of_a_regeneration_names_the_message_or_the_replaced_answer
     assert (await stream.result()).status == "cancelled"
 
 
-async def test_a_regeneration_stopped_after_hidden_reasoning_keeps_the_old_answer() -> None:
-    sessions, gate = Sessions(), Gate()
-    runner = sessions.runner(ScriptedModel("First.", [ModelReasoningDone({"sealed": "..."}), gate]))
-    await runner.run(Query("Hello?", "m1"))
-    stream = await runner.start(Query(message_id="m1", regenerate=True))
-    await gate.reached()
-    await runner.stop()
-    assert (await stream.result()).status == "cancelled"
-    assert [message.text for message in await runner.history()] == ["Hello?", "First."]
-
-
-async def test_the_readers_of_a_joined_turn_are_independent_of_each_other() -> None:
-    sessions, gate = Sessions(), Gate()
-    runner = sessions.runner(ScriptedModel(["Hello", gate, " there."]))
-    owner = await runner.start(Query("Hello?", "m1"))
-    joined = await runner.start(Query("Hello?", "m1"))
-    readers = asyncio.gather(read(joined), joined.result(), read(joined))
-    await gate.reached()
-    gate.set()
-    frames, result, same_frames = await readers
-    decoded = [list(sse.decode(each)) for each in (frames, same_frames, await read(owner), await read(joined))]
-    assert decoded[1:] == decoded[:-1]
-    assert result.text == "Hello there."
-
-
 async def test_a_late_follower_gets_the_answer_of_its_own_turn() -> None:
     sessions, gate = Sessions(), Gate()
     runner = sessions.runner(ScriptedModel("First.", gate, "Next."))
@@ -275,21 +203,6 @@ async def test_a_late_follower_gets_the_answer_of_its_own_turn() -> None:
     await ended(sessions)
     await runner.run("And now?")
     assert (await followed.result()).status == "cancelled"
-
-
-async def test_a_sync_tool_that_finds_no_thread_is_answered_with_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hung tools may hold them all. The loop's own pool, which others need, is not used instead."""
-    monkeypatch.setattr("omniagent.ai.tools.tool_threads", ToolThreads(limit=0))
-
-    @tool
-    def lookup() -> str:
-        """Look it up."""
-        return "found"
-
-    result = await Sessions().runner(ScriptedModel(ToolCall("lookup"), "Sorry."), lookup).run("Go")
-    [call] = [part for part in result.parts if isinstance(part, ToolPart)]
-    assert (call.error or "").startswith("All 0 threads for tools are busy.")
-    assert (result.status, result.text) == ("complete", "Sorry.")
 
 
 async def test_a_tool_that_cancels_itself_fails_alone() -> None:
@@ -354,11 +267,6 @@ async def test_code_that_ignores_the_stop_leads_to_no_model_call_and_no_tool() -
     assert not model.requests
 
 
-async def test_an_answer_of_empty_deltas_is_none() -> None:
-    result = await Sessions().runner(ScriptedModel([ModelText("")])).run("Hello?")
-    assert (result.status, result.metadata["errorCode"]) == ("failed", "empty_answer")
-
-
 async def test_two_tool_calls_of_one_id_are_refused_before_either_is_run() -> None:
     runs = list[int]()
 
@@ -371,27 +279,6 @@ async def test_two_tool_calls_of_one_id_are_refused_before_either_is_run() -> No
     calls = [ToolCall("charge", {"number": number}, "same") for number in (1, 2)]
     result = await Sessions().runner(ScriptedModel(calls), charge).run("Go")
     assert (result.status, runs) == ("failed", [])
-
-
-@pytest.mark.parametrize("message_id", [None, "m1"])
-async def test_a_turn_that_began_although_its_request_failed_can_be_stopped(message_id: str | None) -> None:
-    class Forgetful(InMemorySessionManager):
-        async def write(self, change: Change) -> bool:
-            await super().write(change)
-            raise StorageUnavailable("the answer was lost")
-
-    sessions = Sessions()
-    session = sessions.session(kind=Forgetful)
-    with pytest.raises(StorageUnavailable):
-        await sessions.runner(ScriptedModel("Hi."), session=session).run(Query("Hello?", "m1"))
-    sessions.pass_by()
-    runner = sessions.runner(model := ScriptedModel("Hi."))
-    assert not await runner.stop("another")
-    assert await runner.stop(message_id)
-    assert await runner.take_up() is None
-    answer = await answer_of(sessions.session(), 1)
-    assert answer is not None
-    assert (answer.status, model.requests) == ("cancelled", [])
 
 
 async def test_what_a_slow_registry_logs_after_the_session_was_deleted_is_deleted_as_well() -> None:
@@ -456,15 +343,3 @@ def test_what_was_streamed_is_stored_when_the_event_loop_is_closed(moment: str) 
 
     asyncio.run(main())
     assert asyncio.run(look()) == ("Hello", True)
-
-
-async def test_a_turn_whose_journal_was_not_ended_does_not_refuse_the_next_message() -> None:
-    class Registry(Polled):
-        async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
-            raise RegistryUnavailable("away")
-
-    sessions = Sessions()
-    sessions.registry = Registry()
-    model = ScriptedModel(["First."], ["Second."])
-    await sessions.runner(model).run("One?")
-    assert (await sessions.runner(model).run("Two?")).text == "Second."

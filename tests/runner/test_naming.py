@@ -9,7 +9,7 @@ import pytest
 from omniagent import Agent, InMemorySessionManager, Overrides, RunResult, Settings, TurnHooks
 from omniagent.ai import prompts
 from omniagent.ai.operator import TurnOperator
-from omniagent.messages import ChatMessage, Usage
+from omniagent.messages import Usage
 from omniagent.providers import ModelFinish
 from omniagent.testing import Gate, InMemoryStore, ScriptedModel
 
@@ -125,12 +125,6 @@ async def test_a_name_that_somebody_chose_stands() -> None:
     await chat.session.rename("Mine", was="A greeting")
     await chat.ask("Hi again")
     assert await chat.name() == "Mine"
-
-
-def test_the_request_for_a_name_speaks_of_a_summary_only_where_there_is_one() -> None:
-    messages = [ChatMessage.user("Hi"), ChatMessage.assistant("Hello.")]
-    assert "summary" not in (prompts.NAME_CHAT + prompts.name_input(None, messages)).lower()
-    assert "They met." in prompts.name_input("They met.", messages)
 
 
 def test_a_long_name_ends_with_a_whole_word() -> None:

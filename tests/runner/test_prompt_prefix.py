@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from bench.prompt_cache import recorded
 from omniagent import Agent, Overrides, RunContext, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.prompts import SUMMARIZE, SUMMARIZE_ABOVE
@@ -120,11 +119,3 @@ async def test_no_prompt_is_larger_than_half_of_what_the_models_can_read() -> No
         await (await runner.start(f"Question {number}? {'word ' * 100}")).ended()
     sizes = [estimate_request(request) for request in small.requests]
     assert 800 < max(sizes) <= 1_100
-
-
-async def test_most_of_the_prompt_repeats_through_the_whole_runner() -> None:
-    run = await recorded(tokens=500, turns=50)
-    assert run.share > 0.85
-    assert run.breaks == 0
-    assert all(prompt.cached > 0.9 * prompt.tokens for prompt in run.summaries)
-    assert len(run.summaries) > 1

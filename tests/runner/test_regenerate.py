@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from omniagent import Query
-from omniagent.errors import NotFound, TurnInProgress
+from omniagent.errors import TurnInProgress
 from omniagent.session.ids import new_id
 from tests.fixtures.conversation import Conversation, seen
 from tests.fixtures.stream import check_order, outline
@@ -27,12 +27,6 @@ async def test_a_regenerated_answer_is_a_sibling_of_the_old_one(conversation: Co
     _, shown = await conversation.runner().history()
     assert (shown.id, shown.siblings, shown.metadata["replaces"]) == (new, (old, new), old)
     assert conversation.document["latest_turn_number"] == 1
-
-
-async def test_the_model_is_not_shown_the_answer_that_is_replaced(conversation: Conversation) -> None:
-    await answered(conversation, "[echo:Hello.]")
-    await conversation.ask(Query(regenerate=True))
-    assert [item["role"] for item in conversation.model.requests[-1].body["input"]] == ["user"]
 
 
 async def test_a_regeneration_that_fails_leaves_the_old_answer_beside_it(conversation: Conversation) -> None:
@@ -77,18 +71,6 @@ async def test_an_older_answer_is_regenerated_and_what_followed_it_kept(conversa
     assert (await runner.history())[-1].siblings == (old, new, again), "a new wish, not a retry"
 
 
-async def test_a_session_without_a_turn_has_nothing_to_regenerate(conversation: Conversation) -> None:
-    with pytest.raises(NotFound):
-        await conversation.ask(Query(regenerate=True))
-
-
-async def test_a_message_that_the_session_does_not_have_cannot_be_regenerated(conversation: Conversation) -> None:
-    await answered(conversation, "[echo:Hello.]")
-    with pytest.raises(NotFound):
-        await conversation.ask(Query(message_id="unknown", regenerate=True))
-    assert len(conversation.messages) == 2
-
-
 async def test_a_retry_joins_the_running_regeneration_and_another_one_is_refused(conversation: Conversation) -> None:
     old = await conversation.start(Query("[stall] [echo:one two three four]", "m1"))
     await seen(old, "text-delta")
@@ -104,35 +86,6 @@ async def test_a_retry_joins_the_running_regeneration_and_another_one_is_refused
     await conversation.stop()
     await new.result()
     await joined.result()
-
-
-async def test_regenerating_while_another_message_is_answered_is_refused(conversation: Conversation) -> None:
-    turn = await conversation.start(Query("[stall] [echo:one two three four]", "m1"))
-    await seen(turn, "text-delta")
-    with pytest.raises(TurnInProgress):
-        await conversation.ask(Query(regenerate=True))
-    await conversation.stop()
-    await turn.result()
-
-
-async def test_a_stopped_regeneration_keeps_what_it_has(conversation: Conversation) -> None:
-    """Stop is the user's wish: what they saw is what stays."""
-    old = await conversation.start(Query("[stall] [echo:one two three four]", "m1"))
-    await seen(old, "text-delta")
-    await conversation.stop()
-    await old.result()
-    new = await conversation.start(Query(regenerate=True, replaces=old.message_id))
-    await seen(new, "text-delta")
-    await conversation.stop()
-    await new.result()
-    stored = (await conversation.runner().history())[-1]
-    assert (stored.id, stored.status) == (new.message_id, "cancelled")
-
-
-async def test_a_retry_of_the_message_replays_the_regenerated_answer(conversation: Conversation) -> None:
-    old = await answered(conversation, "[echo:Hello.]")
-    new = (await conversation.ask(Query(regenerate=True, replaces=old)))[0]["messageId"]
-    assert await answered(conversation, "[echo:Hello.]") == new
 
 
 @pytest.mark.parametrize("replaces", [None, "the answer", "m1"])

@@ -5,30 +5,17 @@ What depends on the journal runs with both registries: `MemoryRegistry` and Dyna
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
 from omniagent import Query
-from omniagent.errors import InvalidRequest, TurnInProgress
-from omniagent.messages import TextPart
+from omniagent.errors import InvalidRequest
 from omniagent.protocol import sse
-from omniagent.session.ids import new_id
-from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.turns.registry import TurnRegistry
-from omniagent.turns.state import Begin, transition
 from tests.fixtures.conversation import Conversation, each_registry, events_of, seen
 from tests.fixtures.stream import check_order, joined, outline
 
 STALLED = Query("[stall] [echo:one two three four]", "m1")
-
-
-async def die_after_begin(conversation: Conversation, text: str) -> None:
-    """Begin a turn that nobody runs."""
-    session, message = conversation.session, SessionMessage("m1", "user", 1, [TextPart(text=text)], node=new_id())
-    turn_id = new_id()
-    turn = LiveTurn(turn_id, 1, "dead", turn_id, "m1", session.now(), message=message, question=message.node)
-    assert await session.write(transition(SessionHead(), Begin(turn), session.now()))
 
 
 @pytest.fixture
@@ -69,13 +56,6 @@ async def test_once_answered_the_stored_answer_is_replayed_without_the_model(con
     assert again[0]["messageId"] == first[0]["messageId"]
     assert len(conversation.model.requests) == asked_before
     assert (await conversation.runner().run(query)).text == "Only once."
-
-
-async def test_an_older_message_is_replayed_too(conversation: Conversation) -> None:
-    await conversation.ask(Query("[echo:First.]", "m1"))
-    await conversation.ask(Query("[echo:Second.]", "m2"))
-    assert outline(await conversation.ask(Query("[echo:First.]", "m1")))[3] == "text-delta 0 First."
-    assert conversation.document["latest_turn_number"] == 2
 
 
 async def test_other_parts_under_the_id_of_a_stored_message_are_an_edit(conversation: Conversation) -> None:
@@ -129,12 +109,6 @@ async def test_two_pages_on_two_branches_each_go_on_in_theirs(conversation: Conv
         assert {message.branch for message in path} == {page}, "no branch for each message"
 
 
-async def test_a_replayed_tool_call_is_the_one_that_was_streamed(conversation: Conversation) -> None:
-    query = Query("[tool:fly {}] [then] [bad-args:fly] [then] [reason] [echo:No.]", "m1")
-    first = await conversation.ask(query)
-    assert outline(await conversation.ask(query)) == outline(first)
-
-
 async def test_a_cancelled_answer_is_given_again_in_the_same_turn(conversation: Conversation) -> None:
     turn = await conversation.start(STALLED)
     await conversation.stop()
@@ -147,56 +121,6 @@ async def test_a_cancelled_answer_is_given_again_in_the_same_turn(conversation: 
     assert (answer.id, len(answer.siblings)) == (again.message_id, 2)
 
 
-async def test_a_failed_answer_is_given_again_in_the_same_turn(conversation: Conversation) -> None:
-    query = Query(f"[fail-once:500] Are you there, {new_id()}?", "m1")
-    assert outline(await conversation.ask(query))[-2] == "data-session failed"
-    assert outline(await conversation.ask(query))[-1] == "data-session complete"
-    assert [message.status for message in await conversation.runner().history()] == ["complete", "complete"]
-    assert conversation.document["latest_turn_number"] == 1
-
-
-async def test_the_same_message_continues_a_dead_turn(conversation: Conversation) -> None:
-    """The process that began the turn is gone: nothing holds the session but its own document."""
-    await die_after_begin(conversation, "[echo:Here.]")
-    later = conversation.but(later=timedelta(seconds=31))
-    assert outline(await later.ask(Query("[echo:Here.]", "m1")))[-1] == "data-session complete"
-    assert [message["turn_number"] for message in conversation.messages] == [1, 1]
-    assert conversation.answer["parts"][1]["text"] == "Here."
-
-
-async def test_another_message_is_refused_while_one_is_answered_and_leaves_nothing(
-    conversation: Conversation,
-) -> None:
-    turn = await conversation.start(STALLED)
-    await seen(turn, "text-delta")  # its own request has arrived
-    asked_before = len(conversation.model.requests)
-    with pytest.raises(TurnInProgress) as refused:
-        await conversation.ask(Query("Another one", "m2"))
-    assert refused.value.retry_after is not None
-    assert refused.value.retry_after >= 1
-    assert len(conversation.model.requests) == asked_before
-    await conversation.stop()
-    await turn.result()
-    assert [message["client_message_id"] for message in conversation.messages] == ["m1", turn.message_id]
-
-
-@each_registry
-async def test_after_a_crash_the_next_message_finishes_the_dead_turn_first(conversation: Conversation) -> None:
-    await die_after_begin(conversation, "[echo:First.]")
-    with pytest.raises(TurnInProgress):
-        await conversation.ask(Query("[echo:Next.]", "m2"))
-    await conversation.but(later=timedelta(seconds=31)).ask(Query("[echo:Next.]", "m2"))
-    assert [(message["turn_number"], message["status"]) for message in conversation.messages] == [
-        *((1, "complete"), (1, "complete"), (2, "complete"), (2, "complete"))
-    ]
-
-
-async def test_an_id_that_belongs_to_an_answer_is_refused(conversation: Conversation) -> None:
-    events = await conversation.ask(Query("[echo:Hi.]", "m1"))
-    with pytest.raises(InvalidRequest, match="belongs to an answer"):
-        await conversation.ask(Query("Hello?", events[0]["messageId"]))
-
-
 async def test_run_waits_for_the_turn_that_somebody_else_runs(conversation: Conversation) -> None:
     turn = await conversation.start(STALLED)
     await seen(turn, "text-delta")
@@ -207,17 +131,11 @@ async def test_run_waits_for_the_turn_that_somebody_else_runs(conversation: Conv
     assert (result.status, result.text, result.message_id) == ("cancelled", "one two three", turn.message_id)
 
 
-async def test_run_stream_gives_typed_events_of_a_replay_and_of_a_joined_turn(conversation: Conversation) -> None:
+async def test_run_stream_gives_typed_events_of_a_replay(conversation: Conversation) -> None:
     query = Query("[echo:Hi.]", "m1")
     live = [event.type async for event in conversation.runner().run_stream(query)]
     replayed = [event.type async for event in conversation.runner().run_stream(query)]
     assert [kind for kind in live if kind != "text-delta"] == [kind for kind in replayed if kind != "text-delta"]
-    stalled = Query("[stall] [echo:one two three four]", "m2")
-    turn = await conversation.start(stalled)
-    joined = asyncio.create_task(events_of(conversation.runner().run_stream(stalled)))
-    await seen(turn, "text-delta")
-    await conversation.stop()
-    assert await joined == await events_of(turn)
 
 
 async def test_every_refusal_of_run_stream_comes_before_the_first_event(conversation: Conversation) -> None:

@@ -9,13 +9,12 @@ import pytest
 
 from omniagent import Agent, tool
 from omniagent.ai import runner
-from omniagent.errors import OmniAgentError
 from omniagent.messages import ORPHAN_ERROR, Usage
 from omniagent.session import window
 from omniagent.turns.deadline import TimeLimit
 from tests.fixtures.conversation import QUICK, Conversation, Json, each_api, events_of, seen
 from tests.fixtures.stream import check_order, outline
-from tests.runner.scenarios import FALLBACK, SCENARIOS, STEP, Scenario, agent, call, said, text, used
+from tests.runner.scenarios import SCENARIOS, STEP, agent, call, said, text, used
 
 
 def stored_parts(answer: Json) -> list[Json]:
@@ -25,36 +24,25 @@ def stored_parts(answer: Json) -> list[Json]:
 
 
 @each_api
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-async def test_the_stream_has_its_order_and_mongodb_holds_what_was_streamed(
-    conversation: Conversation, scenario: Scenario
-) -> None:
-    asked = conversation.but(agent=agent(), settings=replace(QUICK, **scenario.settings))
-    events = await asked.ask(scenario.prompt)
-    check_order(events)
-    assert outline(events) == scenario.stream
-
-    question, answer = asked.messages
-    start, finish, data = events[0], *(event for event in events if event["type"] in {"finish", "data-session"})
-    assert (question["role"], question["turn_number"], question["status"]) == ("user", 1, "complete")
-    assert question["parts"] == [said(scenario.prompt)]
-    assert stored_parts(answer) == scenario.parts
-    assert (answer["role"], answer["turn_number"], answer["status"]) == ("assistant", 1, scenario.status)
-    assert answer["client_message_id"] == start["messageId"] == data["data"]["messageId"]
-    assert answer["usage"] == finish["messageMetadata"]["usage"]
-    assert answer["metadata"] == finish["messageMetadata"]
-    assert (asked.document["latest_turn_number"], asked.document["turn"]) == (1, None)
-
-
-@each_api
-async def test_every_scenario_is_streamed_alike_and_the_next_turn_sees_its_answer(conversation: Conversation) -> None:
+async def test_mongodb_holds_what_was_streamed_and_the_next_turn_sees_it(conversation: Conversation) -> None:
     """P5: whatever a turn left behind, the API takes it as history."""
-    for scenario in SCENARIOS:
+    for number, scenario in enumerate(SCENARIOS, 1):
         asked = conversation.but(agent=agent(), settings=replace(QUICK, **scenario.settings))
-        assert outline(await asked.ask(scenario.prompt)) == scenario.stream, scenario.name
-    events = await conversation.ask("[echo:All well.]")
-    assert outline(events)[-2:] == ["finish stop", "data-session complete"]
-    assert conversation.document["latest_turn_number"] == len(SCENARIOS) + 1
+        events = await asked.ask(scenario.prompt)
+        check_order(events)
+        assert outline(events) == scenario.stream, scenario.name
+
+        *_, question, answer = asked.messages
+        start, finish, data = events[0], *(event for event in events if event["type"] in {"finish", "data-session"})
+        assert (question["role"], question["turn_number"], question["status"]) == ("user", number, "complete")
+        assert question["parts"] == [said(scenario.prompt)]
+        assert stored_parts(answer) == scenario.parts, scenario.name
+        assert (answer["role"], answer["turn_number"], answer["status"]) == ("assistant", number, scenario.status)
+        assert answer["client_message_id"] == start["messageId"] == data["data"]["messageId"]
+        assert answer["usage"] == finish["messageMetadata"]["usage"]
+        assert answer["metadata"] == finish["messageMetadata"]
+        assert (asked.document["latest_turn_number"], asked.document["turn"]) == (number, None)
+    assert outline(await conversation.ask("[echo:All well.]"))[-2:] == ["finish stop", "data-session complete"]
 
 
 @each_api
@@ -147,16 +135,3 @@ async def test_a_tool_whose_timeout_is_longer_than_the_turn_gets_the_time_there_
     check_order(events)
     assert 'tool-output-available #1 "in time"' in outline(events)
     assert asked.answer["status"] == "complete"
-
-
-async def test_instructions_that_raise_end_the_turn_in_order(conversation: Conversation) -> None:
-    def instructions(_: object) -> str:
-        raise RuntimeError("secret of the team")
-
-    asked = conversation.but(agent=Agent("helper", instructions))
-    events = await asked.ask("Hello?")
-    check_order(events)
-    public = OmniAgentError.public
-    ending = ["finish error", "data-session failed", f"error {public}"]
-    assert outline(events) == ["start", "start-step", *text(FALLBACK), "finish-step", *ending]
-    assert (asked.answer["parts"], asked.answer["status"]) == ([STEP, said(FALLBACK)], "failed")

@@ -1,12 +1,11 @@
 """A turn of its own: its readers, its end, its callbacks."""
 
 import asyncio
-import threading
 from typing import Any
 
 import pytest
 
-from omniagent import Agent, Callbacks, RunContext, RunResult, tool
+from omniagent import Agent, Callbacks, RunContext, RunResult
 from omniagent.ai.providers.llm_provider import Overrides
 from omniagent.errors import StorageUnavailable, ToolError
 from omniagent.session.live import Change
@@ -30,13 +29,6 @@ async def test_any_number_of_readers_get_the_same_bytes_whenever_they_come(conve
     assert await read(turn) == first
 
 
-async def test_a_reader_that_leaves_does_not_stop_the_turn(conversation: Conversation) -> None:
-    turn = await conversation.start("[slow:1] [echo:one two three four]")
-    await seen(turn, "text-delta")
-    result = await turn.result()
-    assert (result.status, result.text) == ("complete", "one two three four")
-
-
 async def test_a_reader_that_is_cancelled_does_not_stop_the_turn(conversation: Conversation) -> None:
     turn = await conversation.start("[slow:1] [echo:one two three four]")
     reader = asyncio.create_task(turn.result())
@@ -45,12 +37,6 @@ async def test_a_reader_that_is_cancelled_does_not_stop_the_turn(conversation: C
     with pytest.raises(asyncio.CancelledError):
         await reader
     assert (await turn.result()).status == "complete"
-
-
-async def test_the_session_is_free_as_soon_as_a_reader_has_seen_the_end(conversation: Conversation) -> None:
-    for number in range(1, 4):
-        await conversation.ask(HELLO)
-        assert conversation.document["latest_turn_number"] == number
 
 
 async def test_finish_is_sent_only_once_the_answer_is_stored(conversation: Conversation) -> None:
@@ -171,20 +157,6 @@ async def test_callbacks_that_raise_change_nothing(
     assert logged(caplog) == ["callback failed"] * 5
 
 
-async def test_instructions_may_be_a_function_of_the_run(conversation: Conversation) -> None:
-    def plain(context: RunContext) -> str:
-        return f"Turn {context.turn_number} of {context.user}: {context.query}"
-
-    async def awaited(context: RunContext) -> str:
-        return plain(context)
-
-    for number, instructions in ((1, plain), (2, awaited)):
-        asked = conversation.but(agent=Agent("helper", instructions))
-        await asked.ask(HELLO)
-        sent = {"type": "message", "role": "developer", "content": f"Turn {number} of {asked.user}: {HELLO}"}
-        assert asked.model.requests[-1].body["input"][-1] == sent
-
-
 async def test_the_agents_model_and_overrides_reach_the_request(conversation: Conversation) -> None:
     overrides = Overrides(model="llama3", temperature=0.5, max_output_tokens=99, extra={"user": "ada"})
     await conversation.but(agent=Agent("helper", "", overrides=overrides)).ask(HELLO)
@@ -192,36 +164,6 @@ async def test_the_agents_model_and_overrides_reach_the_request(conversation: Co
     asked_for = (body["model"], body["temperature"], body["max_output_tokens"], body["user"])
     assert asked_for == ("llama3", 0.5, 99, "ada")
     assert conversation.answer["metadata"]["model"] == "llama3"
-
-
-async def test_the_model_is_shown_the_conversation_so_far(conversation: Conversation) -> None:
-    await conversation.ask("My name is Ada.")
-    events = await conversation.ask("What is my name?")
-    assert "Ada" in conversation.answer["parts"][1]["text"]
-    assert events[0]["messageMetadata"]["turnNumber"] == 2
-
-
-async def test_two_users_may_choose_the_same_session_id_and_share_nothing(conversation: Conversation) -> None:
-    await conversation.ask("My name is Ada.")
-    other = conversation.but(user=f"{conversation.user}-other")
-    await other.ask("What is my name?")
-    assert "Ada" not in other.answer["parts"][1]["text"]
-    assert other.document["latest_turn_number"] == 1
-
-
-async def test_a_sync_tool_runs_beside_the_stream(conversation: Conversation) -> None:
-    """Two blocking tools that wait for each other end, because neither blocks the event loop."""
-    barrier = threading.Barrier(2, timeout=60)
-
-    @tool
-    def meet(who: str) -> str:
-        """Wait for the other one."""
-        barrier.wait()
-        return who
-
-    asked = conversation.but(agent=Agent("helper", "", [meet]))
-    result = await asked.runner().run('[tool:meet {"who": "a"}] [tool:meet {"who": "b"}] [then] [echo:Met.]')
-    assert (result.status, result.tool_calls, result.tool_errors) == ("complete", 2, 0)
 
 
 async def test_storage_that_fails_for_a_while_delays_the_answer_and_loses_nothing(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_validator
 
-from omniagent import Agent, Approver, RunContext, ToolError, ToolRequest, tool
+from omniagent import Agent, Approver, RunContext, ToolRequest, tool
 from omniagent.ai.approvals import ToolReply
 from omniagent.ai.client_tools import ask_user, client_tool
 from omniagent.ai.operator import TurnOperator
@@ -21,11 +21,10 @@ from omniagent.errors import (
     UnknownRequest,
 )
 from omniagent.messages import DENIED_ERROR, UNANSWERED_ERROR, ToolPart
-from omniagent.protocol import sse
 from omniagent.session.query import Query
 from omniagent.testing import ScriptedModel, ToolCall
 from tests.fixtures.answers import answer_of
-from tests.fixtures.conversation import events_of, read
+from tests.fixtures.conversation import events_of
 from tests.runner.sessions import Sessions
 
 Json = dict[str, Any]
@@ -257,24 +256,6 @@ async def test_answers_to_each_call_of_a_step_that_come_at_once_are_all_kept(sho
     assert sorted(shop.refunds) == orders
 
 
-async def test_resuming_a_turn_that_goes_on_replays_it_from_its_beginning(shop: Shop, sessions: Sessions) -> None:
-    gate = asyncio.Event()
-    runner = sessions.runner(
-        ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})], [gate, "Done."]), shop.refund
-    )
-    request = (await runner.run("Refund 42")).requests[0]
-    stream = await runner.reply(request.approve())
-    resumed = await runner.resume()
-    assert resumed is not None
-    gate.set()
-    events = list(sse.decode(await read(resumed)))
-    text = "".join(event["delta"] for event in events if event["type"] == "text-delta")
-    assert text == "Let me see.Done."
-    assert [event["type"] for event in events].count("tool-input-available") == 1
-    assert resumed.message_id == request.message_id
-    await stream.ended()
-
-
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
@@ -451,30 +432,3 @@ async def test_a_turn_may_wait_again_and_its_steps_add_up(sessions: Sessions) ->
         first = result.requests[0]
         result = await runner.reply(first.approve()).result()
     assert (result.status, result.metadata["stepCount"], len(shop.refunds)) == ("failed", 8, 8)
-
-
-async def test_a_tool_error_of_an_approved_call_is_read_by_the_model(sessions: Sessions) -> None:
-    @tool(approval=True)
-    async def broken() -> str:
-        """Break."""
-        raise ToolError("ask for something else")
-
-    model = ScriptedModel(ToolCall("broken"), "Sorry.")
-    runner = sessions.runner(model, broken)
-    request = (await runner.run("Go")).requests[0]
-    events = await events_of(await runner.reply(request.approve()))
-    assert types(events)[:2] == ["start", "tool-output-error"]
-    [part] = [part for part in model.requests[1].messages[-1].parts if isinstance(part, ToolPart)]
-    assert part.error == "ask for something else"
-
-
-async def test_a_regeneration_that_waited_is_replayed_when_it_is_asked_for_again() -> None:
-    sessions, shop = Sessions(), Shop()
-    old = await sessions.runner(ScriptedModel("No.")).run(Query("Refund 42", "m1"))
-    again = Query("Refund 42", "m1", regenerate=True, replaces=old.message_id)
-    model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Done.")
-    runner = sessions.runner(model, shop.refund)
-    waiting = await runner.run(again)
-    done = await runner.reply(waiting.requests[0].approve()).result()
-    assert (await runner.run(again)).text == done.text == "Done."
-    assert (len(model.requests), shop.refunds) == (2, ["42"])

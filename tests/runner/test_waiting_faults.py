@@ -1,6 +1,5 @@
 """Kills between the answer, the tool and the continuation; requests that expire; what both model APIs are shown."""
 
-import asyncio
 from contextlib import nullcontext
 from copy import deepcopy
 from datetime import timedelta
@@ -9,7 +8,6 @@ from typing import Any
 import pytest
 
 from omniagent import Agent, ToolRequest, client_tool, tool
-from omniagent.ai.operator import TurnOperator
 from omniagent.errors import NotWaiting, ReplyConflict, RequestExpired, ToolOutcomeUnknown
 from omniagent.messages import ToolPart
 from omniagent.session.ids import new_id
@@ -22,7 +20,6 @@ from omniagent.turns.registry import Chunk
 from omniagent.turns.state import Reply, transition
 from tests.fixtures.answers import answer_of
 from tests.fixtures.conversation import Conversation, events_of, move_clock
-from tests.runner.processes import DyingProcess, bury
 from tests.runner.sessions import QUICK, Sessions
 
 Json = dict[str, Any]
@@ -123,43 +120,6 @@ async def test_the_same_answer_again_continues_a_dead_run_and_another_one_is_ref
         assert refunds.orders == ([] if b'{"record":"approved"' in b"".join(lines[:count]) else ["42"])
         await dead.store.open_turns.finish()
         assert await dead.are_free()
-
-
-STAGES = [("find", 1), ("write", 1), ("append", 1), ("append", 2), ("write", 2)]
-
-
-@pytest.mark.parametrize("has_effect", [False, True])
-async def test_after_a_kill_at_any_call_the_tool_ran_once_at_most(has_effect: bool) -> None:
-    """Every stage between the answer, the tool and the continuation: before or after each call of the stores."""
-    living = asyncio.all_tasks()
-    for at in STAGES:
-        sessions, refunds = Sessions(), Refunds()
-        model = ScriptedModel(ToolCall("refund", {"order": "42"}), default="Done.")
-        request = (await sessions.runner(model, refunds.tool).run("Refund 42")).requests[0]
-        process = DyingProcess(sessions, at=at, has_effect=has_effect)
-        doomed = TurnOperator(
-            Agent("helper", "", [refunds.tool]), process.session, provider=model, registry=process.registry
-        )
-        answering = asyncio.create_task(events_of(doomed.reply(request.approve())))
-        while not process.is_dead and not answering.done():
-            await asyncio.wait([answering], timeout=0.005)
-        assert process.is_dead, at
-        sessions.pass_by()
-        runner = sessions.runner(model, refunds.tool)
-        result = await runner.reply(request.approve()).result()
-        assert (result.message_id, result.turn_number) == (request.message_id, 1), at
-        assert result.status == "complete", at
-        [call] = [part for part in result.message.parts if isinstance(part, ToolPart)]
-        if call.error is None:
-            assert refunds.orders == ["42"], at
-        else:  # it was about to run
-            assert (call.public_error, len(refunds.orders) <= 1) == (ToolOutcomeUnknown.public, True), at
-        assert (await runner.run("Next")).turn_number == 2
-        messages = sessions.store.sessions[sessions.session().key].messages
-        assert [(message.turn_number, message.role) for message in messages] == [
-            *((1, "user"), (1, "assistant"), (2, "user"), (2, "assistant"))
-        ]
-        await bury(living)
 
 
 EXPIRING = Settings(tick_seconds=0.02, lease_seconds=30.0, request_expiry_days=0.0)

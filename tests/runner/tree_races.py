@@ -4,23 +4,17 @@ Each race is one session, as in `busy_races`. In the end its history must be one
 accepted message and every answer is in it once, where its request put it, and the path of each can be read.
 """
 
-import argparse
 import asyncio
-import json
-import logging
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, get_args
 
 from omniagent import Query
 from omniagent.errors import OmniAgentError
-from omniagent.messages import Status, steering_of
+from omniagent.messages import steering_of
 from omniagent.session.live import SessionMessage
-from scripts.readme import RACES
-from tests.runner.busy_races import BUSY, LEASE_SECONDS, NUMBER, PATIENCE_SECONDS, Posted, Race, race
+from tests.runner.busy_races import BUSY, Posted, Race
 
 KINDS = ("send", "send after", "edit", "regenerate newest", "regenerate older", "switch")
 WEIGHTS = {**dict.fromkeys(KINDS, 3), "send": 2, "answer": 4, "stop": 2, "kill": 2}
@@ -46,7 +40,6 @@ class TreeRace(Race):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.asked: list[Asked] = []
-        self.tasks: list[tuple[Posted, asyncio.Task[None]]] = []
 
     @property
     def nodes(self) -> list[SessionMessage]:
@@ -62,7 +55,6 @@ class TreeRace(Race):
             await self._pause()
             await self._happen()
         await self._end()
-        await self._quiet()
         await self._check_tree()
 
     async def _happen(self) -> None:
@@ -132,21 +124,6 @@ class TreeRace(Race):
     def _said(self) -> str:
         return f"Text {len(self.asked)}."
 
-    async def _quiet(self) -> None:
-        """Wait until nothing runs, and every living request has been accepted or refused."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                head = await self.sessions.head()
-                is_open = any(not task.done() for asked, task in self.tasks if not asked.process.is_dead)
-                if head.running is None and not head.queue and not is_open:
-                    return
-                await self._approve_all()
-                if head.queue or (head.running is not None and await self._runner(self._process()).has_work()):
-                    with suppress(OmniAgentError):
-                        await self._runner(self._process()).take_up()
-                self.sessions.pass_by(LEASE_SECONDS / 10)
-                await asyncio.sleep(0.003)
-
     async def _check_tree(self) -> None:
         nodes = {each.node: each for each in self.nodes}
         children = Counter(each.parent for each in self.nodes)
@@ -209,29 +186,3 @@ def _path(nodes: dict[str, SessionMessage], node: str) -> list[str]:
         path.insert(0, node)
         node = nodes[node].parent if node in nodes else ""
     return path
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("races", type=int, nargs="?", default=NUMBER)
-    parser.add_argument("--seed", type=int, default=0, help="the first race")
-    options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    counts = race(range(options.seed, options.seed + options.races), TreeRace)
-    numbers: dict[str, Any] = {
-        "races": counts["races"],
-        "requests": {kind: counts[kind] for kind in KINDS},
-        "answers": {status: counts[status] for status in get_args(Status) if counts[status]},
-        "events": {name: counts[name] for name in ("branches", "approved", "denied", "stopped", "killed")},
-        "found": {fault: counts[fault] for fault in FAULTS},
-    }
-    print(json.dumps(numbers, indent=2))
-    if any(numbers["found"].values()):
-        sys.exit(1)
-    if options.races >= NUMBER:
-        earlier = json.loads(RACES.read_text()) if RACES.exists() else {}
-        RACES.write_text(json.dumps(earlier | {"trees": numbers}, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,6 +10,7 @@ from omniagent.session.live import RollingSummary
 from omniagent.session.summaries import TURNS_PER_READ
 from omniagent.session.tree import Place
 from tests.fixtures.conversation import QUICK, Conversation, Json
+from tests.fixtures.histories import stored_leaf, stored_message
 from tests.fixtures.stream import outline
 
 LONG = 600
@@ -31,29 +32,13 @@ def profiled(database: Database[Json]) -> Iterator[list[Json]]:
 
 def grow(conversation: Conversation, turns: int) -> None:
     """Write a long history the short way."""
-    key, created = conversation.session.key, datetime.now(UTC)
-    said = [{"type": "text", "text": "Something was said here."}]
-    leaf = {"node": f"assistant-{turns}@{key}", "place": 2 * turns + 1, "branch": 0, "lineage": []}
-    conversation.database.sessions.update_one({"_id": key}, {"$set": {"latest_turn_number": turns, "leaf": leaf}})
+    key, said = conversation.session.key, [{"type": "text", "text": "Something was said here."}]
+    session = {"latest_turn_number": turns, "leaf": stored_leaf(key, turns)}
+    conversation.database.sessions.update_one({"_id": key}, {"$set": session})
     conversation.database.messages.insert_many(
-        {
-            "_id": f"{role}-{number}@{key}",
-            "session_id": key,
-            "parent": "",
-            "branch": 0,
-            "lineage": [],
-            "turn_number": number,
-            "place": 2 * number + (role == "assistant"),
-            "role": role,
-            "parts": said,
-            "status": "complete",
-            "client_message_id": f"{role}-{number}",
-            "metadata": {},
-            "usage": {"outputTokens": 6} if role == "assistant" else {},
-            "created_at": created,
-        }
+        stored_message(key, number, role, said, metadata={}, usage=usage)
         for number in range(2, turns + 1)
-        for role in ("user", "assistant")
+        for role, usage in (("user", {}), ("assistant", {"outputTokens": 6}))
     )
 
 

@@ -9,15 +9,10 @@ import pytest
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageRejected
 from omniagent.messages import (
     CallRequest,
-    DataPart,
     Feedback,
-    Part,
-    ReasoningPart,
     SteeringPart,
     StepPart,
-    TextPart,
     ToolPart,
-    Usage,
 )
 from omniagent.session.live import QueuedMessage, SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
@@ -32,7 +27,6 @@ from omniagent.turns.state import (
     Event,
     Join,
     Reply,
-    StopQueued,
     Switch,
     TakeOver,
     Wait,
@@ -87,11 +81,6 @@ async def test_a_session_that_does_not_exist_is_empty(session: SessionManager) -
     assert list(await session.path(Place(order=99))) == []
 
 
-def test_an_id_that_is_no_plain_token_is_refused(open_session: Open) -> None:
-    with pytest.raises(InvalidRequest):
-        open_session("a:b")
-
-
 async def test_load_returns_the_newest_turns_whatever_the_summary_covers(session: SessionManager) -> None:
     await converse(session, range(1, 7))
     assert await session.add_summary(summary(1, 5), await tip(session))
@@ -117,22 +106,6 @@ async def test_the_question_of_a_running_turn_is_read_before_it_is_stored(sessio
     await end(session, 2)
     assert (await session.load(asking(2))).earlier == await session.node(question(2, session).node)
     assert (await session.load(asking(2))).earlier == question(2, session)
-
-
-async def test_an_answer_is_returned_as_it_was_stored(session: SessionManager) -> None:
-    parts: list[Part] = [
-        StepPart(),
-        ReasoningPart(text="Hm", provider_data={"$ref": "a", "$id": 1, "x.y": [{}]}),
-        ToolPart(call_id="c", name="add", input={"a": 2**80, "$b": {"$ref": "x", "$id": "y"}}, output=[1.5], done=True),
-        DataPart(name="map", data={"deep": {"er": None}}, id="d"),
-        TextPart(text="Done \U0001f600"),
-    ]
-    answer = reply(
-        1, session=session, parts=parts, usage=Usage(1, 2, 3, 4, True), metadata={"a.b": {"$ref": "c", "$id": "d"}}
-    )
-    await begin(session, 1)
-    await apply(session, End("run", answer))
-    assert await stored(session, 1) == answer
 
 
 async def test_a_message_that_joined_an_answer_is_found_in_it(session: SessionManager) -> None:
@@ -211,13 +184,6 @@ async def test_a_change_of_a_session_that_does_not_exist_is_not_applied(session:
     assert await session.head() is None
 
 
-async def test_the_end_moves_the_question_and_the_answer_to_the_history(session: SessionManager) -> None:
-    await begin(session, 1)
-    assert await path_ids(session) == []
-    await end(session, 1)
-    assert list(await session.path(await tip(session))) == [question(1, session), reply(1, session=session)]
-
-
 async def test_a_second_answer_is_a_sibling_in_a_branch_of_its_own(session: SessionManager) -> None:
     await converse(session, [1])
     await apply(session, Begin(again(1, session)))
@@ -263,19 +229,6 @@ async def test_an_id_is_found_on_its_path_only(session: SessionManager) -> None:
     assert list(await session.find(question(2, session).node)) == [question(2, session)], "its node anywhere"
     assert await session.newest("question-2") == question(2, session)
     assert await session.newest("question-3") is None
-
-
-async def test_stopped_messages_at_the_front_are_stored_with_the_end(session: SessionManager) -> None:
-    await begin(session, 1)
-    await apply(session, Enqueue(QUEUED))
-    await apply(session, StopQueued("q"))
-    head = await end(session, 1)
-    assert (head.queue, head.latest_turn_number) == ((), 2)
-    messages = await session.path(head.leaf, first=2)
-    assert [(m.role, m.text, m.status) for m in messages] == [
-        ("user", QUEUED.text, "complete"),
-        ("assistant", "", "cancelled"),
-    ]
 
 
 async def test_nothing_of_a_change_is_applied_if_an_answer_cannot_be_stored(session: SessionManager) -> None:

@@ -173,14 +173,15 @@ async def grow(tree: Tree, operations: int) -> None:
 
 
 async def test_the_path_of_random_trees_follows_the_parents_in_memory() -> None:
-    for seed in range(examples(1_000)):
+    for seed in range(examples(100)):
         session = InMemorySessionManager("ada", "chat", store=InMemoryStore(), settings=WINDOW)
         await grow(Tree(session, random.Random(seed)), 8)
 
 
-async def test_the_path_of_random_trees_follows_the_parents(open_session: Open) -> None:
-    for seed in range(examples(8)):
-        await grow(Tree(open_session(f"s{seed}", settings=WINDOW), random.Random(seed)), 25)
+async def test_the_path_of_random_trees_follows_the_parents_in_mongodb(store: ConversationStore) -> None:
+    for seed in range(examples(4)):
+        session = MongoSessionManager(store, f"user:{new_id()}", settings=WINDOW)
+        await grow(Tree(session, random.Random(seed)), 25)
 
 
 async def test_a_path_of_more_branches_than_a_lineage_has_is_whole(open_session: Open) -> None:

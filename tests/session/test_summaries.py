@@ -255,8 +255,9 @@ async def test_a_rebuild_that_is_cut_off_keeps_the_old_summary_and_its_own_piece
 
 
 async def test_a_session_that_does_not_exist_cannot_be_summarized() -> None:
-    with pytest.raises(NotFound):
-        await Chat().runner().summarize()
+    for rebuild in (False, True):
+        with pytest.raises(NotFound):
+            await Chat().runner().summarize(rebuild=rebuild)
 
 
 async def test_a_piece_that_does_not_fit_is_cut_and_nothing_is_lost() -> None:
@@ -270,12 +271,13 @@ async def test_a_piece_that_does_not_fit_is_cut_and_nothing_is_lost() -> None:
 
 
 async def test_a_summary_without_end_is_cut_before_the_model_is_shown_it() -> None:
-    chat = Chat(ScriptedModel(default="Yes.", summary="word " * 100_000))
+    small = replace(SOON, context_max_tokens=2_000)
+    chat = Chat(ScriptedModel(default="Yes.", summary="word " * 5_000), small)
     await chat.converse(8)
     latest = await chat.latest()
     assert latest is not None
-    assert estimate_text(latest.content) <= SOON.context_max_tokens // 2
-    assert estimate_text(requests(chat.model, "answer")[-1].messages[0].text) <= SOON.context_max_tokens
+    assert estimate_text(latest.content) <= small.context_max_tokens // 2
+    assert estimate_text(requests(chat.model, "answer")[-1].messages[0].text) <= small.context_max_tokens
 
 
 @given(

@@ -1,7 +1,5 @@
-"""A registry that misbehaves, and a way to wait for what no event announces."""
+"""A registry that misbehaves."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from omniagent.errors import RegistryUnavailable
@@ -42,10 +40,3 @@ class Unreliable(MemoryRegistry):
         if self.is_down:
             self.refusals += 1
             raise self.error or RegistryUnavailable("down")
-
-
-async def until(happened: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for something that no event announces."""
-    async with asyncio.timeout(60):
-        while not await happened():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)

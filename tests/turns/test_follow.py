@@ -22,8 +22,9 @@ from omniagent.turns.journal.readers import LOST
 from omniagent.turns.setup import MAX_ATTEMPTS
 from tests.fixtures.answers import answer_of
 from tests.fixtures.stream import check_order
+from tests.runner.sessions import until
 from tests.turns.deaths import QUERY, MortalRegistry, MortalSession, Process, World
-from tests.turns.registries import Unreliable, until
+from tests.turns.registries import Unreliable
 
 LONG = 600.0
 """Seconds that a process has: more than it needs."""
@@ -132,7 +133,9 @@ async def test_a_reader_of_a_silent_turn_is_kept_alive(monkeypatch: pytest.Monke
     await turn.ended()
 
 
-async def test_a_registry_that_is_down_meanwhile_costs_a_reader_nothing() -> None:
+@pytest.mark.parametrize("comes_back", [True, False])
+async def test_a_registry_that_is_down_costs_a_reader_nothing(comes_back: bool) -> None:
+    """If it stays down, the reader gets the stored answer."""
     registry = Unreliable()
     house = House(registry=registry)
     turn = await house.runner().start(QUERY)
@@ -144,19 +147,7 @@ async def test_a_registry_that_is_down_meanwhile_costs_a_reader_nothing() -> Non
         return registry.refusals > 5
 
     await until(has_failed)
-    house.gate.set()
-    registry.is_down = False
-    assert text_of(await reading) == "Half and all."
-    await turn.ended()
-
-
-async def test_a_reader_gets_the_stored_answer_if_the_registry_stays_down() -> None:
-    registry = Unreliable()
-    house = House(registry=registry)
-    turn = await house.runner().start(QUERY)
-    reading = asyncio.create_task(joined((await house.resumed()).sse()))
-    await house.gate.reached()
-    registry.is_down = True
+    registry.is_down = not comes_back
     house.gate.set()
     await turn.result()
     shown = await reading

@@ -10,16 +10,16 @@ from omniagent import InMemorySessionManager, Settings
 from omniagent.errors import RegistryUnavailable, TurnLost
 from omniagent.protocol import sse
 from omniagent.protocol.events import TextDelta
-from omniagent.session.live import QueuedMessage
 from omniagent.testing import InMemoryStore
 from omniagent.turns.engine.keeper import Keeper
 from omniagent.turns.journal.live_journal import LiveJournal
 from omniagent.turns.registry import MAX_CHUNK_BYTES, Chunk
 from omniagent.turns.setup import SessionSetup
-from omniagent.turns.state import Begin, Enqueue
+from omniagent.turns.state import Begin
 from tests.fixtures.package_log import logged
-from tests.persistence.turns import apply, turn
-from tests.turns.registries import Unreliable, until
+from tests.persistence.turns import turn
+from tests.runner.sessions import until
+from tests.turns.registries import Unreliable
 
 QUICK = Settings(tick_seconds=0.01, lease_seconds=60.0)
 NEVER = replace(QUICK, tick_seconds=3600.0, lease_seconds=7200.0)
@@ -97,13 +97,6 @@ async def test_the_end_is_written_before_the_keeper_finishes() -> None:
     assert (await kept.chunks())[-1][-1] == sse.DONE_LINE
 
 
-async def test_a_stop_is_reported() -> None:
-    kept = await Kept().begin()
-    await kept.registry.signal(kept.session.key, "answer-1", stop=True)
-    assert await kept.reports.get() == "stop"
-    await kept.keeper.finish(60)
-
-
 async def test_a_turn_that_another_run_took_over_writes_nothing_more() -> None:
     kept = await Kept().begin()
     await kept.registry.append(kept.session.key, "answer-1", Chunk(0, "successor", kept.session.now(), b"{}"))
@@ -113,25 +106,6 @@ async def test_a_turn_that_another_run_took_over_writes_nothing_more() -> None:
         await kept.keeper.checkpoint()
     await kept.keeper.finish(60)
     assert await kept.chunks() == [[b"{}"]]
-
-
-async def test_messages_that_steer_become_part_of_the_turn() -> None:
-    kept = await Kept().begin()
-    message = QueuedMessage("s", "Shorter", "steer")
-    assert await kept.keeper.join(()) == []
-    await apply(kept.session, Enqueue(message))
-    await kept.registry.signal(kept.session.key, "answer-1", mail=True)
-
-    async def has_joined() -> bool:
-        return list(await kept.keeper.join(())) == [message]
-
-    await until(has_joined)
-    head = await kept.session.head()
-    assert head is not None
-    assert head.turn is not None
-    assert (head.turn.joined, head.queue) == ((message,), ())
-    assert await kept.keeper.join({"s"}) == []
-    await kept.keeper.finish(60)
 
 
 async def test_a_chunk_fits_into_an_item_and_no_line_is_split() -> None:

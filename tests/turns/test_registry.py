@@ -1,7 +1,6 @@
 """One contract for every registry: in memory, on MongoDB and on DynamoDB. Then what only the servers do."""
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
@@ -192,25 +191,6 @@ async def test_a_refusal_that_no_setting_explains_is_unavailable(session: str) -
             await registry.signals(session, "j")
         await registry.aclose()
     assert not isinstance(raised.value, ConfigurationError)
-
-
-async def test_a_table_that_does_not_reply_in_time_is_unavailable(aws: Aws, turns_table: str, session: str) -> None:
-    registry = DynamoRegistry(turns_table, api=dynamodb_api(aws.endpoint, timeout_seconds=0.2, attempts=1))
-    aws.pause()
-    try:
-        with pytest.raises(RegistryUnavailable):
-            await registry.signals(session, "j")
-    finally:
-        aws.resume()
-
-
-async def test_the_client_is_created_from_the_environment(
-    aws: Aws, turns_table: str, session: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    assert os.environ["AWS_ENDPOINT_URL"] == aws.endpoint
-    assert await DynamoRegistry(turns_table).append(session, "j", chunk(0))
 
 
 async def test_every_item_of_the_table_expires(aws: Aws, turns_table: str, session: str, clock: Clock) -> None:

@@ -14,8 +14,8 @@ from omniagent.session.addresses import SessionAddress
 from omniagent.testing import ScriptedModel
 from omniagent.turns.setup import MAX_ATTEMPTS
 from tests.fixtures.answers import answer_of
+from tests.runner.sessions import until
 from tests.turns.deaths import QUERY, Stage, World
-from tests.turns.registries import until
 
 DONE = "Let me look.All done, as you see."
 

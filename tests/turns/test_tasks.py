@@ -34,10 +34,3 @@ async def test_work_that_takes_too_long_is_left_to_itself() -> None:
         await within(0.0, work())
     release.set()
     await ended.wait()
-
-
-async def test_work_that_ends_in_time_returns_its_result() -> None:
-    async def work() -> str:
-        return "done"
-
-    assert await within(60.0, work()) == "done"

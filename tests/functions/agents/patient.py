@@ -1,20 +1,8 @@
-"""An agent for tests, put in the place of the sample agent: it waits for what never comes."""
+"""An agent for tests, put in the place of the sample agent: code that blocks its process when asked to."""
 
-import asyncio
 import time
 
-from omniagent import Agent, RunContext, tool
-
-
-@tool
-async def wait() -> str:
-    """Wait until somebody puts an end to it."""
-    try:
-        await asyncio.Event().wait()
-    except asyncio.CancelledError:
-        print("the tool was cancelled", flush=True)
-        raise
-    return "unreachable"
+from omniagent import Agent, RunContext
 
 
 def instructions(context: RunContext) -> str:
@@ -24,4 +12,4 @@ def instructions(context: RunContext) -> str:
     return "Be patient."
 
 
-agent = Agent(name="patient", instructions=instructions, tools=[wait])
+agent = Agent(name="patient", instructions=instructions)

@@ -84,14 +84,7 @@ def test_a_handed_over_turn_is_continued_within_its_lease(run: RunFunction, worl
     event_loop.run(handed_over())
     assert run.invoke(a_run(key)) == {"status": "ran"}
     assert stored_answer(world, key)["status"] == "complete"
-
-
-def test_messages_behind_a_dead_turn_are_answered_after_it(run: RunFunction, world: World) -> None:
-    key, _ = begin(world)
-    queue_behind(world, key, "[echo:The second.]")
-    run.work()
-    assert stored_answer(world, key)["status"] == "complete"
-    assert stored_answer(world, key, 2)["parts"][-1]["text"] == "The second."
+    assert run.invoke(a_run("nobody:s1")) == {"status": "not_found"}
 
 
 def test_a_message_in_line_that_nobody_answers_is_found(
@@ -168,11 +161,3 @@ def test_a_failed_job_is_sent_again_with_growing_pauses_and_fails_at_last(
 @pytest.mark.parametrize("body", ["{}", "nonsense", '{"kind": "unknown"}', '{"kind": "run"}'])
 def test_what_is_no_job_fails_and_becomes_a_dead_letter(run: RunFunction, body: str) -> None:
     assert failures(run.take(body)) == ["message-1"]
-
-
-def test_a_turn_can_be_continued_by_hand(run: RunFunction, world: World) -> None:
-    (living, _), (dead, _) = begin(world, is_dead=False), begin(world)
-    assert run.invoke(a_run(living)) == {"status": "nothing"}
-    assert run.invoke(a_run(dead)) == {"status": "ran"}
-    assert run.invoke(a_run(dead)) == {"status": "nothing"}
-    assert run.invoke(a_run("nobody:s1")) == {"status": "not_found"}

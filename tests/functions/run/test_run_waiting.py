@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from omniagent.errors import StorageUnavailable
 from omniagent.lambda_runtime import event_loop
-from omniagent.persistence.catalog import Catalog
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import TurnRegistry
 from tests.fixtures.conversation import move_clock
@@ -66,32 +64,6 @@ def test_a_message_that_waited_for_a_turn_is_run_when_that_turn_is_closed(
             assert user.call("DELETE", path).status_code == 204
     [job] = run.queue.taken("run")
     run.take(job)
-    assert stored_answer(world, user.key, 2)["parts"][-1]["text"] == "The second."
-
-
-@pytest.mark.parametrize("way", ["stop", "deletion"])
-def test_a_message_behind_a_closed_turn_is_run_without_any_notice(
-    run: RunFunction, world: World, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    user, delete = world.user(), Catalog.delete_message
-
-    async def deleted(*arguments: Any) -> None:
-        await delete(*arguments)
-        raise StorageUnavailable("the reply was lost")
-
-    hold_up(world, user)
-    run.queue.is_down = True
-    if way == "stop":
-        assert user.call("POST", "/sessions/{}/cancel", json={"message_id": "m1"}).status_code == 202
-    else:
-        with monkeypatch.context() as patch:
-            patch.setattr(Catalog, "delete_message", deleted)
-            path = f"/sessions/{{}}/messages/{user.messages()[-1]['id']}"
-            assert user.call("DELETE", path).status_code == 503
-    run.queue.is_down = False
-    assert run.queue.sent == []
-    move_clock(monkeypatch, days=0.001)
-    run.work()
     assert stored_answer(world, user.key, 2)["parts"][-1]["text"] == "The second."
 
 
