@@ -58,6 +58,8 @@ class EventStream(Response):
             async for frame in frames:
                 await send({"type": "http.response.body", "body": self._translate(frame), "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except ConnectionError:
+            pass  # the reader has left: the turn goes on, and only it is waited for
         finally:
             await self._answer.ended()
 

@@ -37,10 +37,13 @@ class ResponseHead(TypedDict):
 
 
 class BodyWriter(Protocol):
-    """The sink of a response body. After the reader has left, it discards all data and does not fail."""
+    """The sink of a response body. If the connection breaks, it discards all data and does not fail."""
 
     async def write(self, data: bytes) -> None:
-        """Send non-empty data. Waits while the reader is slow (backpressure)."""
+        """Send non-empty data. Waits while the reader is slow (backpressure).
+
+        Raises ConnectionError if the platform reports that the reader has left, as ASGI's `send` does.
+        """
 
     def end(self) -> None:
         """Complete the body."""
@@ -253,7 +256,7 @@ class _Exchange:
                     self._has_begun()
                     self._writer = await self._attached
                 else:
-                    await self._writer.write(body)
+                    await self._write(self._writer, body)
             if not message.get("more_body"):
                 self._completed()
         elif kind == "http.response.start" and self._head is None:
@@ -261,6 +264,13 @@ class _Exchange:
             self._head = response_head(self._gateway(response))
         else:
             raise UnexpectedMessage(f"Unexpected {kind}")
+
+    async def _write(self, writer: BodyWriter, body: bytes) -> None:
+        try:
+            await writer.write(body)
+        except ConnectionError:
+            self._completed()  # nobody reads the rest
+            raise
 
     def _completed(self) -> None:
         self._complete = True
