@@ -1,7 +1,7 @@
 """OpenAI's Chat Completions API, which most compatible servers support."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn
 
 from omniagent.ai.providers.api_errors import reported
@@ -14,9 +14,10 @@ from omniagent.ai.providers.llm_provider import (
 )
 from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.chat_dialect import ChatDialect
-from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
+from omniagent.ai.providers.openai.openai_provider import CACHE_MARK, OpenAIProvider
 from omniagent.ai.providers.openai.think_tags import ThinkTags, ThinkTagsMode
 from omniagent.ai.providers.sent_parts import (
+    cached_questions,
     split_system,
     steps,
     to_json,
@@ -53,8 +54,12 @@ class OpenAIChat(OpenAIProvider):
 
     def _body(self, request: ModelRequest) -> Json:
         parameters = self._parameters(request)
+        is_marked = self._finds_cache_at_marks(request)
+        marked = cached_questions(request.messages) if is_marked else ()
+        messages = _messages(request, self._dialect(parameters["model"]), marked)
         body = {
-            "messages": list(_alternating(_messages(request, self._dialect(parameters["model"])))),
+            # A model with marks is OpenAI's own, which takes messages in any order.
+            "messages": list(messages if is_marked else _alternating(messages)),
             **self._tool_parameters([_tool(tool) for tool in request.tools]),
             **_response_format(request.output),
             **parameters,
@@ -107,7 +112,7 @@ def _response_format(output: OutputFormat | None) -> Json:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _messages(request: ModelRequest, dialect: ChatDialect) -> Iterator[Json]:
+def _messages(request: ModelRequest, dialect: ChatDialect, marked: Collection[int]) -> Iterator[Json]:
     if instructions := "\n\n".join(filter(None, split_system(request))):
         yield {"role": "system", "content": instructions}
     parts = (part for message in request.messages for part in message.parts)
@@ -119,7 +124,8 @@ def _messages(request: ModelRequest, dialect: ChatDialect) -> Iterator[Json]:
             if number:
                 yield {"role": "system", "content": message.text}
         elif message.text:
-            yield {"role": "user", "content": message.text}
+            content = [{"type": "text", "text": message.text, **CACHE_MARK}] if number in marked else message.text
+            yield {"role": "user", "content": content}
 
 
 def _alternating(messages: Iterable[Json]) -> Iterator[Json]:

@@ -14,6 +14,7 @@ from omniagent.ai.providers.stream_reader import Json
 from omniagent.errors import ModelRejected
 
 MAX_IDENTIFIER_LENGTH: Final = 64
+CACHE_MARK: Final[Json] = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 EFFORT_FIELDS: Final = frozenset({"reasoning", "reasoning_effort"})
 """The fields in which a caller chooses the effort: OpenAI's of either API, and OpenRouter's of Chat Completions."""
 
@@ -95,6 +96,10 @@ class OpenAIProvider(ApiProvider):
             return {}
         identifiers = {"prompt_cache_key": request.cache_key, "safety_identifier": request.user_id}
         return {name: _identifier(value) for name, value in identifiers.items() if value}
+
+    def _finds_cache_at_marks(self, request: ModelRequest) -> bool:
+        """Whether the model's cache needs marks. Compatible servers may refuse them."""
+        return bool(self.options.send_identifiers) and self._rules(self.model_for(request.overrides)).cache_marks
 
     def _tool_parameters(self, tools: list[Json]) -> Json:
         if not tools:
