@@ -128,6 +128,8 @@ def _complain(broken: list[str]) -> None:
 def _ready_block(options: StackOptions, url: str, seconds: float) -> str:
     question = shlex.quote('{"query": "What is 21 * 2?"}')
     data = _from_here(options.folder) if options.folder else "not kept"
+    port = url.rpartition(":")[2]
+    at_port = "" if port == str(DEFAULT_PORT) else f"PORT={port} "
     return f"""
 OmniAgent is ready after {seconds:.1f} s.
 
@@ -135,7 +137,7 @@ OmniAgent is ready after {seconds:.1f} s.
   Chat        {url}/chat (POST, streams)
   Sessions    {url}/sessions (all routes: {url}/docs and {url}/chat/docs)
   Try it      curl -N {url}/chat -H 'content-type: application/json' -d {question}
-  Terminal    {command("chat")}
+  Terminal    {at_port}{command("chat")}
   Model       {_model(options)}
   Agent       {AGENT}: a change is taken up at once
   Data        {data} (delete it to start empty)
