@@ -113,8 +113,11 @@ class _Command:
 
 
 async def _warm_up(url: str) -> list[str]:
-    """Start a process of each function that has a URL, and return the names of those that fail."""
-    paths = {"chat": "/chat/warm-up/stream", "sessions": "/sessions?limit=1"}
+    """Start a process of each function that has a URL, and return the names of those that fail.
+
+    The project is read as well, so that the page knows its agent from the first look on.
+    """
+    paths = {"chat": "/chat/warm-up/stream", "sessions": "/sessions?limit=1", "project": "/local/info"}
     async with httpx.AsyncClient(base_url=url, timeout=WARM_UP_SECONDS, trust_env=False) as http:
         answers = await asyncio.gather(*(http.get(path) for path in paths.values()))
     return [name for name, answer in zip(paths, answers, strict=True) if answer.is_server_error]
