@@ -14,8 +14,9 @@ from local.info import StackInfo
 from local.model_choice import Choice, ModelChoice
 from local.processes import ServiceError
 
-FREEZE_SECONDS = 15.0
-"""Longer than a lease: another process takes the turn over, and the frozen one finds out when it wakes."""
+FREEZE_SECONDS = 60.0
+"""Longer than a lease and than the page waits for a silent stream: it resumes, and another process takes the turn over.
+The frozen one finds out when it wakes."""
 CUT_SECONDS = 6.0
 SERVICES = {"mongodb": "MongoDB", "model": "The model"}
 

@@ -113,8 +113,11 @@ class _Command:
 
 
 async def _warm_up(url: str) -> list[str]:
-    """Start a process of each function that has a URL, and return the names of those that fail."""
-    paths = {"chat": "/chat/warm-up/stream", "sessions": "/sessions?limit=1"}
+    """Start a process of each function that has a URL, and return the names of those that fail.
+
+    The project is read as well, so that the page knows its agent from the first look on.
+    """
+    paths = {"chat": "/chat/warm-up/stream", "sessions": "/sessions?limit=1", "project": "/local/info"}
     async with httpx.AsyncClient(base_url=url, timeout=WARM_UP_SECONDS, trust_env=False) as http:
         answers = await asyncio.gather(*(http.get(path) for path in paths.values()))
     return [name for name, answer in zip(paths, answers, strict=True) if answer.is_server_error]
@@ -128,6 +131,8 @@ def _complain(broken: list[str]) -> None:
 def _ready_block(options: StackOptions, url: str, seconds: float) -> str:
     question = shlex.quote('{"query": "What is 21 * 2?"}')
     data = _from_here(options.folder) if options.folder else "not kept"
+    port = url.rpartition(":")[2]
+    at_port = "" if port == str(DEFAULT_PORT) else f"PORT={port} "
     return f"""
 OmniAgent is ready after {seconds:.1f} s.
 
@@ -135,7 +140,7 @@ OmniAgent is ready after {seconds:.1f} s.
   Chat        {url}/chat (POST, streams)
   Sessions    {url}/sessions (all routes: {url}/docs and {url}/chat/docs)
   Try it      curl -N {url}/chat -H 'content-type: application/json' -d {question}
-  Terminal    {command("chat")}
+  Terminal    {at_port}{command("chat")}
   Model       {_model(options)}
   Agent       {AGENT}: a change is taken up at once
   Data        {data} (delete it to start empty)

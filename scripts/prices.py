@@ -16,7 +16,7 @@ from local.template import ROOT
 FILE = ROOT / "local" / "playground" / "vendor" / "prices.js"
 VENDORS = ("openai", "anthropic", "google", "aws", "mistral", "deepseek", "x-ai")
 HEAD = """/**
- * List prices in US dollars per million tokens: input, output, cached input.
+ * List prices in US dollars per million tokens: input, output, input read from the cache, input written to it.
  * Written by `make prices` on {day} from genai-prices {version} (MIT, Pydantic). Do not edit.
  */
 """
@@ -27,9 +27,10 @@ def prices(providers: Any) -> Iterator[tuple[str, list[float]]]:
     for provider in (each for vendor in VENDORS for each in providers if each.id == vendor):
         for model in provider.models:
             price = model.get_prices(datetime.now(UTC))
-            rates = [_base(price, "input_mtok"), _base(price, "output_mtok"), _base(price, "cache_read_mtok")]
-            if rates[0] is not None and rates[1] is not None:
-                yield model.id, [rate for rate in rates if rate is not None]
+            sent, written = _base(price, "input_mtok"), _base(price, "output_mtok")
+            if sent is not None and written is not None:
+                cached = (_base(price, name) for name in ("cache_read_mtok", "cache_write_mtok"))
+                yield model.id, [sent, written, *(sent if rate is None else rate for rate in cached)]
 
 
 def _base(price: Any, name: str) -> float | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from scripts.readme import FIRST_RUN
 from tests.fixtures.fresh_clone import make_clone, running
 
-INSTALLED = (".uv", ".venv")
+INSTALLED = (".uv", ".venv", ".build", ".local")
 
 
 def main() -> None:

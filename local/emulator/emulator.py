@@ -67,8 +67,8 @@ class Emulator:
     visibility timeout, as on Lambda, or after `redelivery_seconds`. Schedules have their rate, or `schedule_seconds`.
     `freeze` stops a process between invocations. A process that does not ask for work within `start_seconds` is killed,
     however busy the machine is. `limits` are Lambda's own; a test may lower them. `launcher` starts processes in
-    another way. Of the functions in `spare`, a free process is kept ready. With `api_gateway`, the functions that have
-    a URL are also behind a REST API.
+    another way. Of the functions in `spare`, a free process is kept ready, and one whose reader left is told so,
+    unlike on Lambda. With `api_gateway`, the functions that have a URL are also behind a REST API.
     """
 
     def __init__(

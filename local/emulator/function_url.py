@@ -19,7 +19,8 @@ from local.template import FunctionUrl
 class Front:
     """Turns requests into invocations, and answers into responses.
 
-    If a client disconnects, the function continues and is not notified.
+    If a client disconnects, the function continues and is not notified, as on Lambda. With `spare` it is, so that a
+    process that only reads for the client becomes free.
     """
 
     # AWS's own responses: status, type and text.
@@ -102,7 +103,7 @@ class Front:
             await self._fail(exchange, invocation)
 
     async def _stream(self, exchange: Exchange, invocation: Invocation, answer: Answer) -> None:
-        """Pass on a streamed answer as it arrives. It is read to its end even if the client disconnects."""
+        """Pass on a streamed answer as it arrives."""
         chunks = answer.chunks()
         head, body = await _beginning(answer, chunks)
         try:
@@ -114,7 +115,10 @@ class Front:
         except FunctionFailed:
             exchange.abort()
         except ClientGone:
-            await _discard(chunks)
+            if self._pool.spare:
+                answer.leave()
+            else:
+                await _discard(chunks)
             raise
 
     def _headers(self, exchange: Exchange, head: Head, invocation: Invocation) -> Headers:

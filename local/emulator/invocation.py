@@ -37,6 +37,7 @@ class Answer:
         self.content_type = content_type
         self.streamed = streamed
         self.ended = False
+        self.left = False
         self._slots = asyncio.Semaphore(CHUNKS_IN_FLIGHT)
         self._items: asyncio.Queue[bytes | FunctionFailed | None] = asyncio.Queue()
 
@@ -50,6 +51,11 @@ class Answer:
         if not self.ended:
             self.ended = True
             self._items.put_nowait(failure)
+
+    def leave(self) -> None:
+        """Stop reading. The writer is told with its next chunk."""
+        self.left = True
+        self._slots.release()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the parts as they arrive. Raises FunctionFailed if the answer is incomplete."""

@@ -40,8 +40,11 @@ class Pool:
         launcher: NewLauncher = ColdStart,
         spare: bool = False,
     ) -> None:
-        """Start with no process. With `spare`, one is kept free while others are busy."""
-        self._spare = spare
+        """Start with no process.
+
+        With `spare`, one is kept free while others are busy, and a reader that leaves frees its own.
+        """
+        self.spare = spare
         self._starting: asyncio.Task[None] | None = None
         self._sandbox = sandbox
         self._limit = limit
@@ -90,7 +93,7 @@ class Pool:
     def _keep_spare(self) -> None:
         """Start a process for the next invocation before it comes, if none is free."""
         has_spare = any(item.is_free and item.state in {State.IDLE, State.STARTING} for item in self.environments)
-        if self._spare and not has_spare and not self._starting and len(self.environments) < self._limit:
+        if self.spare and not has_spare and not self._starting and len(self.environments) < self._limit:
             self._starting = asyncio.create_task(self._start_spare())
 
     async def _start_spare(self) -> None:

@@ -127,6 +127,9 @@ class RuntimeApi:
         left = self._limits.streamed_bytes
         try:
             async for chunk in exchange.chunks():
+                if answer.left:
+                    await _refuse(exchange, 410, "ReaderLeft", "The reader has left")
+                    return
                 left -= len(chunk)
                 if left < 0:
                     answer.end(_too_large(self._limits.streamed_bytes))

@@ -12,6 +12,7 @@ from local.model.vocabulary import DULL
 
 MAX_FACTS = 20
 MAX_TOPICS = 5
+TITLE_WORDS = 6
 _SUMMARY = re.compile(r"<\w*summary>")  # an application's own message, nothing that the user said
 _SPEAKER = re.compile(r"^(user|assistant|human|ai|system)\s*:\s*", re.IGNORECASE | re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -79,16 +80,13 @@ def summary(conversation: Conversation) -> str:
 
 
 def title(conversation: Conversation) -> str:
-    """Name a conversation in three to five words, after what it is about."""
+    """Name a conversation by the first words of the first text that is about something."""
     said, before = _spoken(conversation)
     # Headings are the application's words, and say nothing of what was talked about.
     known = "\n".join(line for line in before.splitlines() if not line.startswith("#"))
     for text in [*said, known]:
-        words = _keywords(text)
-        if len(words) >= 3:
-            return " ".join(words[:5])
-        if words:
-            return "Chat About " + " ".join(words)
+        if _is_about_something(text):
+            return " ".join(text.split()[:TITLE_WORDS]).rstrip(",;:.?! ")
     return "A Short Friendly Chat"
 
 
@@ -138,9 +136,8 @@ def _topic(text: str) -> str:
     return " ".join(text.split()[:12]).rstrip(".?!,:")
 
 
-def _keywords(text: str) -> list[str]:
-    words = re.findall(r"\d[\d.,-]*\d%?|[\w'\u2019+#-]*\w[+#%]*", text)
-    return [word[:1].upper() + word[1:] for word in words if word.lower() not in DULL]
+def _is_about_something(text: str) -> bool:
+    return any(word not in DULL for word in re.findall(r"\w+", text.lower()))
 
 
 def _bullets(lines: Iterable[str]) -> str:

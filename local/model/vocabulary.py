@@ -11,7 +11,7 @@ COMMON = _words(
     "using given return returns value values what when where which who how are is was were can could will would "
     "you your please give tell show me my it of in on at to by or not one two"
 )
-# Not worth a place in a title.
+# A text of these alone is about nothing.
 DULL = _words(
     "a an the and or but of to in on at for from with by is are was were be been am i me my name you your it its this "
     "that these those what when where which who why how do does did can could will would shall should please tell "

@@ -11,10 +11,11 @@ const MILLION = 1_000_000;
  * @param {string} model
  * @param {Usage} usage
  */
-export function costOf(model, { inputTokens, outputTokens, cachedInputTokens = 0 }) {
+export function costOf(model, { inputTokens, outputTokens, cachedInputTokens = 0, cacheWriteTokens = 0 }) {
   const price = MODELS[/** @type {keyof typeof MODELS} */ (model.replace(/^[\w-]+\//, ""))];
   if (!price) return null;
-  const [input, output, cached = input] = price;
-  const dollars = (inputTokens - cachedInputTokens) * input + cachedInputTokens * cached + outputTokens * output;
+  const [input, output, read, write] = price;
+  const plainTokens = inputTokens - cachedInputTokens - cacheWriteTokens;
+  const dollars = plainTokens * input + cachedInputTokens * read + cacheWriteTokens * write + outputTokens * output;
   return (100 * dollars) / MILLION;
 }

@@ -6,8 +6,8 @@ export class StreamCut extends Error {
 }
 
 const DONE = "[DONE]";
-/** The server sends a comment every 15 seconds: three missing ones mean that nobody is there. */
-const SILENCE_MS = 45_000;
+/** The server sends a comment every 15 seconds. Without it nobody may be there, and resuming costs little. */
+const SILENCE_MS = 20_000;
 
 /**
  * Yield the events of a stream until `[DONE]`. Throws `StreamCut` when the connection ends without it.

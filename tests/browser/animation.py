@@ -70,6 +70,7 @@ async def test_the_film_of_an_answer_that_survives_a_kill_is_small(open_page: Op
     playground = await open_page(viewport=SIZE, color_scheme="light", reduced_motion="no-preference")
     page = playground.page
     await page.route("**/chat", _at_the_pace_of_a_real_model)
+    await expect(page.locator(".example").first).to_be_visible()
     film = Film()
     async with film.of(page):
         await _click(page, "Compare Lambda with containers")

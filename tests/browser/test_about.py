@@ -1,5 +1,7 @@
 """The page is about the agent that is being written, and about the model that answers."""
 
+import re
+
 from playwright.async_api import Page, Route, expect
 
 from local.background import BackgroundStack
@@ -30,7 +32,7 @@ async def test_the_page_shows_the_agents_name_and_suggestions_also_after_a_chang
     await expect(playground.questions).to_have_text(["What is due?"])
 
 
-async def test_another_model_answers_with_a_key_that_nothing_keeps(
+async def test_another_model_answers_at_its_price_with_a_key_that_nothing_keeps(
     playground: Playground, page: Page, stack: BackgroundStack
 ) -> None:
     chip = page.get_by_role("button", name="Offline model · add a key")
@@ -41,13 +43,14 @@ async def test_another_model_answers_with_a_key_that_nothing_keeps(
         await dialog.get_by_label("Address").fill(other.base_url)
         await playground.button("Use this model").click()
         await expect(dialog.get_by_role("status")).to_have_text("Enter the name of a model.")
-        await dialog.get_by_label("Model", exact=True).fill("llama3.2")
+        await dialog.get_by_label("Model", exact=True).fill("gpt-6-luna")
         await dialog.get_by_label("Key", exact=True).fill("key-of-this-tab")
         await playground.button("Use this model").click()
-        await expect(page.get_by_role("button", name="openai-chat/llama3.2")).to_be_visible()
+        await expect(page.get_by_role("button", name="openai-chat/gpt-6-luna")).to_be_visible()
         await playground.ask("[echo:From the other one]")
         await expect(playground.answer).to_contain_text("From the other one")
-        assert other.requests[0].body["model"] == "llama3.2"
+        await expect(playground.answer).to_contain_text(re.compile(r"tokens.* · [\d.]+ ¢"))
+        assert other.requests[0].body["model"] == "gpt-6-luna"
         kept = await page.evaluate("JSON.stringify([localStorage, sessionStorage])")
         assert "key-of-this-tab" not in kept
         async with playground.api() as api:
@@ -56,7 +59,7 @@ async def test_another_model_answers_with_a_key_that_nothing_keeps(
         assert not [
             line for name in ("chat", "sessions", "summary", "run") for line in emulator.logs(name) if "key-of" in line
         ]
-        await page.get_by_role("button", name="openai-chat/llama3.2").click()
+        await page.get_by_role("button", name="openai-chat/gpt-6-luna").click()
         await dialog.get_by_role("radio", name="Offline model").check()
         await playground.button("Use this model").click()
     await expect(chip).to_be_visible()

@@ -34,6 +34,17 @@ async def test_an_answer_goes_on_after_its_process_was_killed_from_the_page(play
     assert [message.get("metadata", {}).get("status") for message in await playground.stored()] == [None, "complete"]
 
 
+async def test_a_process_frozen_from_the_page_loses_its_turn_to_another(playground: Playground, page: Page) -> None:
+    await playground.begin("[slow:100] [long:60]")
+    await playground.has_begun_to_answer()
+    await _choose(page, "Freeze it for 60 s")
+    strip = page.get_by_role("region", name="Processes of this stack")
+    await expect(strip).to_contain_text("Frozen for 60 s.")
+    await playground.ended()
+    await expect(strip).to_contain_text("taken over once · the answer is complete")
+    assert [message.get("metadata", {}).get("status") for message in await playground.stored()] == [None, "complete"]
+
+
 async def test_services_that_run_elsewhere_are_not_cut_off(playground: Playground, page: Page) -> None:
     await _choose(page, "Cut MongoDB off for 6 s")
     await expect(page.get_by_text("MongoDB runs outside this stack.")).to_be_visible()

@@ -18,7 +18,7 @@ async def test_stop_ends_the_turn_keeps_its_text_and_allows_a_regeneration(
     await playground.begin(STALLED)
     await playground.has_begun_to_answer()
     await playground.stop.click()
-    await expect(playground.answer.get_by_text("Stopped")).to_be_visible()
+    await expect(playground.answer.get_by_text("Stopped")).to_have_class("badge calm")
     await playground.ended()
     [_, stopped] = await playground.stored()
     assert stopped["metadata"]["status"] == "cancelled"

@@ -203,7 +203,7 @@ TRANSCRIPT = (
     "user: Hi, my name is Ada. [fail:500]\nassistant: Hello Ada.\nuser: Which wines go with grilled fish?"
 )
 SUMMARIZE = "Fold the new messages into the previous summary. Answer with the new summary only."
-NAME = "Give a title of 3 to 5 words for the conversation."
+NAME = "Give a title of two to six words for the conversation."
 
 
 def test_a_summary_keeps_the_facts_and_is_remembered() -> None:
@@ -216,7 +216,7 @@ def test_a_summary_keeps_the_facts_and_is_remembered() -> None:
 
 
 def test_a_chat_gets_a_short_name() -> None:
-    assert 3 <= len(ask(TRANSCRIPT, tools=(), instructions=NAME).text.split()) <= 5
+    assert ask(TRANSCRIPT, tools=(), instructions=NAME).text == "Hi, my name is Ada"
     greeting = ask("# Messages\nuser: 👋\nassistant: Hello! Ask me anything.", tools=(), instructions=NAME)
     assert greeting.text == "A Short Friendly Chat"
 

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -73,6 +74,7 @@ def test_the_run_reports_failures_reloads_changes_and_ends_with_its_mongod(
     template = write_template(tmp_path, chat="def handler(event, context")
     with command("run", "--data", str(tmp_path / "data"), "--template", str(template), PORT="0") as running:
         url = running.read_until("Sessions").split()[1]
+        assert running.read_until("Terminal").split()[1:] == [f"PORT={urlsplit(url).port}", "make", "chat"]
         said = running.read_until("function failed")
         assert said == "The chat function failed; see its log above. It restarts when you save a fix.\n"
         assert any("SyntaxError" in line for line in running.said)

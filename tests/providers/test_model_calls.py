@@ -1,6 +1,5 @@
 """Every call of a model is one LLM span, and costs nothing more while tracing is off."""
 
-import asyncio
 import json
 from contextlib import aclosing
 
@@ -24,13 +23,6 @@ async def test_without_tracing_the_reader_gets_the_providers_own_generator() -> 
     events = call_model(model, ask("Hi."), purpose="answer")
     assert events.ag_code is ScriptedModel.stream.__code__  # type: ignore[attr-defined]
     await collect(events)
-
-
-async def test_a_buffered_answer_may_have_a_time_limit() -> None:
-    model = ScriptedModel(name=["Trains", asyncio.Event()])
-    with pytest.raises(ModelUnavailable, match=r"no complete name within 0\.05 seconds"):
-        await complete(model, ask("Hi."), purpose="name", timeout_seconds=0.05)
-    assert model.running == 0
 
 
 async def test_a_call_is_one_span_with_model_purpose_counts_and_reason(recorded: Recorded) -> None:

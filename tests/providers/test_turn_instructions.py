@@ -97,13 +97,14 @@ async def test_claude_caches_up_to_the_questions(offline: OfflineModel, provider
     assert "cache_control" not in str(body["messages"])
 
 
+@pytest.mark.parametrize("api", ["responses", "chat"])
 @pytest.mark.parametrize(("model", "is_marked"), [("gpt-6-luna", True), ("gpt-5.6", True), ("gpt-5.4", False)])
 async def test_openai_is_told_where_its_cache_ends_if_it_needs_that(
-    model: str, is_marked: bool, offline: OfflineModel, provider_of: MakeProvider
+    api: str, model: str, is_marked: bool, offline: OfflineModel, provider_of: MakeProvider
 ) -> None:
-    provider = provider_of("responses", offline.base_url, model=model, identifiers=True)
+    provider = provider_of(api, offline.base_url, model=model, identifiers=True)
     assert finish_of(await streamed(provider, ModelRequest("", [*HISTORY, *QUESTION]))).reason == "stop"
     body = offline.requests[-1].body
-    TYPES["responses"].validate_python(body)
-    marks = ["prompt_cache_breakpoint" in str(item) for item in body["input"]]
+    TYPES[api].validate_python(body)
+    marks = ["prompt_cache_breakpoint" in str(item) for item in body["input" if api == "responses" else "messages"]]
     assert marks == [is_marked, False, is_marked, False]

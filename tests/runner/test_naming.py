@@ -9,8 +9,10 @@ import pytest
 from omniagent import Agent, InMemorySessionManager, Overrides, RunResult, Settings, TurnHooks
 from omniagent.ai import prompts
 from omniagent.ai.operator import TurnOperator
+from omniagent.ai.providers.fallback import FallbackProvider
+from omniagent.errors import ModelUnavailable
 from omniagent.messages import Usage
-from omniagent.providers import ModelFinish
+from omniagent.providers import LLMProvider, ModelFinish
 from omniagent.testing import Gate, InMemoryStore, ScriptedModel
 
 NAMING = Settings(tick_seconds=0.02, name_sessions=True)
@@ -19,7 +21,7 @@ NAMING = Settings(tick_seconds=0.02, name_sessions=True)
 class Chat:
     """A session in memory, its runner, and what its hooks heard."""
 
-    def __init__(self, model: ScriptedModel, settings: Settings = NAMING) -> None:
+    def __init__(self, model: LLMProvider, settings: Settings = NAMING) -> None:
         self.session = InMemorySessionManager("ada", "chat", store=InMemoryStore(), settings=settings)
         self.costs: list[str] = []
         self.estimated: list[bool] = []
@@ -76,6 +78,19 @@ async def test_a_name_without_reported_usage_is_estimated() -> None:
     chat = Chat(ScriptedModel("Hello.", name=["A greeting", ModelFinish("stop", Usage())]))
     await chat.ask("Hi")
     assert (await chat.name(), chat.costs, chat.estimated) == ("A greeting", ["name"], [True])
+
+
+async def test_a_name_that_breaks_off_is_estimated_though_another_model_goes_on() -> None:
+    first = ScriptedModel("Hello.", name=["A gree", ModelUnavailable()])
+    chat = Chat(FallbackProvider([first, ScriptedModel(name="A greeting")]))
+    await chat.ask("Hi")
+    assert (await chat.name(), chat.costs, chat.estimated) == ("A greeting", ["name", "name"], [True, False])
+
+
+async def test_a_name_that_breaks_off_for_good_is_estimated() -> None:
+    chat = Chat(ScriptedModel("Hello.", name=["A gree", ModelUnavailable()]))
+    await chat.ask("Hi")
+    assert (chat.costs, chat.estimated) == (["name"], [True])
 
 
 REFUSED = ["I cannot help with that.", ModelFinish("content-filter", Usage(5, 5))]

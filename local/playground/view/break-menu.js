@@ -11,13 +11,13 @@ import { toastError } from "./toasts.js";
 const LOOK_MS = 400;
 const KINDS = /** @type {const} */ ([
   ["kill", "Kill this Lambda", "kill -9. Another process finishes the answer."],
-  ["freeze", "Freeze it for 15 s", "Longer than its lease: it wakes up and has lost the turn."],
+  ["freeze", "Freeze it for 60 s", "Longer than its lease: another process takes the turn over."],
   ["mongodb", "Cut MongoDB off for 6 s", "The history cannot be reached."],
   ["model", "Cut the model off for 6 s", "It goes silent in the middle of a sentence."],
 ]);
 const DONE = {
   kill: "Killed with kill -9.",
-  freeze: "Frozen for 15 s.",
+  freeze: "Frozen for 60 s.",
   mongodb: "MongoDB does not answer for 6 s.",
   model: "The model does not answer for 6 s.",
 };

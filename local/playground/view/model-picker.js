@@ -21,7 +21,7 @@ const FIELDS = /** @type {const} */ ({
   key: ["Key", { type: "password", placeholder: "sk-…", autocomplete: "off" }],
 });
 const PROMISE =
-  "The key goes to make run on this machine, which keeps it in memory until it ends. It is not stored, not logged, and not in this page.";
+  "The key goes to make run on this machine, which keeps it in memory until it ends. It is not stored, not logged, and not in this page. The model then answers in every tab, because any process may have to finish a turn.";
 
 export class ModelPicker {
   /** @type {HTMLButtonElement} */

@@ -55,6 +55,8 @@ class EventStream(Response):
             async for frames in self._frames:
                 await send({"type": "http.response.body", "body": self._number(frames), "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except ConnectionError:
+            pass  # the reader has left: the turn goes on, and only it is waited for
         finally:
             await self._stream.ended()
 

@@ -41,10 +41,13 @@ class ResponseHead(TypedDict):
 
 
 class BodyWriter(Protocol):
-    """The sink of a response body. After the reader has left, it discards all data and does not fail."""
+    """The sink of a response body. If the connection breaks, it discards all data and does not fail."""
 
     async def write(self, data: bytes) -> None:
-        """Send non-empty data. Waits while the reader is slow (backpressure)."""
+        """Send non-empty data. Waits while the reader is slow (backpressure).
+
+        Raises ConnectionError if the platform reports that the reader has left, as ASGI's `send` does.
+        """
 
     def end(self) -> None:
         """Complete the body."""
@@ -193,7 +196,7 @@ class _Exchange:
                     self._begun.set()
                     await self._writer
                 else:
-                    await (await self._writer).write(body)
+                    await self._write(body)
             if not message.get("more_body"):
                 self._complete.set()
                 self._begun.set()
@@ -203,6 +206,13 @@ class _Exchange:
             self._head.set_result(_response_head(message))
         else:
             raise UnexpectedMessage(f"Unexpected {kind}")
+
+    async def _write(self, body: bytes) -> None:
+        try:
+            await (await self._writer).write(body)
+        except ConnectionError:
+            self._complete.set()  # nobody reads the rest
+            raise
 
     async def _stream(self, writer: BodyWriter) -> None:
         if self._complete.is_set():

@@ -30,6 +30,8 @@ _MESSAGE_LIMIT = 500
 _PAUSE_SECONDS = 0.001
 # The Runtime API is on this machine, where a connection is made or refused at once.
 _CONNECT_SECONDS = 3.0
+# Only the emulator of `make run` says that the reader has left. Lambda reads to the end.
+_READER_LEFT = 410
 
 
 class Beginning:
@@ -71,6 +73,7 @@ class StreamedPost:
         self._sent_at = -_PAUSE_SECONDS
         self._empty = not beginning.has_body
         self._ended = asyncio.Event()
+        self._reader_left = False
         self._verdict = self._loop.create_task(self._read_verdict())
 
     @classmethod
@@ -81,6 +84,8 @@ class StreamedPost:
         return cls(beginning, reader, writer)
 
     async def write(self, data: bytes) -> None:
+        if self._reader_left:
+            raise ConnectionResetError("the reader has left")
         if self._transport.is_closing():
             return
         self._empty = False
@@ -137,6 +142,9 @@ class StreamedPost:
             if status // 100 == 2:
                 await self._ended.wait()
                 self._writer.close()
+            elif status == _READER_LEFT:
+                self._reader_left = True
+                self._transport.abort()
             else:
                 detail = await self._reader.read(_body_length(head))
                 logger.error("runtime api refused the response: %d %s", status, detail.decode(errors="replace"))

@@ -208,7 +208,8 @@ async def metered(
 ) -> Completion:
     """Complete a request, and report its cost as soon as it is known, whatever becomes of the answer.
 
-    A call that is cancelled is estimated, because the model has read its input. So is one without reported usage.
+    A call that is cancelled is estimated, because the model has read its input. So is one without reported usage, and
+    one that failed after its first byte.
     """
 
     async def count(usage: Usage) -> None:
@@ -218,13 +219,17 @@ async def metered(
             await meter.count(usage)
 
     input_tokens = window.estimate_request(request)
+    cut: list[str] = []
     if meter is not None:
         await meter.before_call()
     try:
-        completion = await complete(provider, request, purpose=purpose)
+        completion = await complete(provider, request, purpose=purpose, on_cut=cut.append)
     except asyncio.CancelledError:
         await count(window.estimate_call(input_tokens, []))
         raise
+    finally:
+        for text in cut:
+            await count(window.estimate_call(input_tokens, [TextPart(text=text)]))
     uncounted = window.estimate_call(input_tokens, [TextPart(text=completion.text)])
     await count(completion.usage if completion.usage.total_tokens else uncounted)
     return completion

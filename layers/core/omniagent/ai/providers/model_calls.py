@@ -3,7 +3,6 @@
 Each call is one LLM span, streamed or buffered.
 """
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -36,7 +35,7 @@ from omniagent.ai.providers.llm_provider import (
     Purpose,
     check_provider,
 )
-from omniagent.errors import ConfigurationError, ModelError, ModelUnavailable, OmniAgentError
+from omniagent.errors import ConfigurationError, ModelError, OmniAgentError
 from omniagent.messages import FinishReason, Usage
 from omniagent.settings import Settings
 from omniagent.team_code import team_code
@@ -71,27 +70,25 @@ def call_model(provider: LLMProvider, request: ModelRequest, *, purpose: Purpose
 
 
 async def complete(
-    provider: LLMProvider, request: ModelRequest, *, purpose: Purpose, timeout_seconds: float | None = None
+    provider: LLMProvider, request: ModelRequest, *, purpose: Purpose, on_cut: Callable[[str], None] = lambda _: None
 ) -> Completion:
-    """Call the model and return its complete answer. Raises `ModelUnavailable` after `timeout_seconds`."""
+    """Call the model and return its complete answer. `on_cut` gets each text that a model began before it failed."""
     pieces: list[str] = []
     end = ModelFinish("other", Usage())
     try:
-        async with (
-            asyncio.timeout(timeout_seconds) as limit,
-            aclosing(call_model(provider, request, purpose=purpose)) as events,
-        ):
+        async with aclosing(call_model(provider, request, purpose=purpose)) as events:
             async for event in events:
                 if isinstance(event, ModelText):
                     pieces.append(event.text)
-                elif isinstance(event, ModelReplaced):
+                elif isinstance(event, ModelReplaced) and pieces:
+                    on_cut("".join(pieces))
                     pieces.clear()
                 elif isinstance(event, ModelFinish):
                     end = event
-    except TimeoutError as exc:
-        if not limit.expired():
-            raise
-        raise ModelUnavailable(f"no complete {purpose} within {timeout_seconds:g} seconds") from exc
+    except ModelError:
+        if pieces:
+            on_cut("".join(pieces))
+        raise
     return Completion("".join(pieces).strip(), end.usage, end.reason)
 
 

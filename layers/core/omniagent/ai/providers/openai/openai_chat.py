@@ -1,16 +1,17 @@
 """OpenAI's Chat Completions API, which most compatible servers support."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn
 
 from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.llm_provider import ModelEvent, ModelReasoningDone, ModelRequest
 from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.chat_dialect import ChatDialect
-from omniagent.ai.providers.openai.openai_provider import OpenAIProvider, function_of, schema_of
+from omniagent.ai.providers.openai.openai_provider import CACHE_MARK, OpenAIProvider, function_of, schema_of
 from omniagent.ai.providers.openai.think_tags import ThinkTags, ThinkTagsMode
 from omniagent.ai.providers.sent_parts import (
+    cached_questions,
     split_system,
     steps,
     to_json,
@@ -49,8 +50,11 @@ class OpenAIChat(OpenAIProvider):
     def _body(self, request: ModelRequest) -> Json:
         dialect = ChatDialect(self.model_for(request.overrides), self.options.base_url or "")
         tools = [{"type": "function", "function": function_of(tool)} for tool in request.tools]
+        is_marked = self._finds_cache_at_marks(request)
+        messages = _messages(request, dialect, cached_questions(request.messages) if is_marked else ())
         body = {
-            "messages": list(_alternating(_messages(request, dialect))),
+            # A model with marks is OpenAI's own, which takes messages in any order.
+            "messages": list(messages if is_marked else _alternating(messages)),
             **self._parameters(request, dialect.limit_field, tools),
         }
         if request.output is not None:
@@ -74,7 +78,7 @@ class OpenAIChat(OpenAIProvider):
         return {"type": "function", "function": {"name": name}}
 
 
-def _messages(request: ModelRequest, dialect: ChatDialect) -> Iterator[Json]:
+def _messages(request: ModelRequest, dialect: ChatDialect, marked: Collection[int]) -> Iterator[Json]:
     if instructions := "\n\n".join(filter(None, split_system(request))):
         yield {"role": "system", "content": instructions}
     parts = (part for message in request.messages for part in message.parts)
@@ -86,7 +90,8 @@ def _messages(request: ModelRequest, dialect: ChatDialect) -> Iterator[Json]:
             if number:
                 yield {"role": "system", "content": message.text}
         elif message.text:
-            yield {"role": "user", "content": message.text}
+            content = [{"type": "text", "text": message.text, **CACHE_MARK}] if number in marked else message.text
+            yield {"role": "user", "content": content}
 
 
 def _alternating(messages: Iterable[Json]) -> Iterator[Json]:

@@ -19,6 +19,7 @@ from omniagent.tls import is_http_address
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 MAX_IDENTIFIER_LENGTH: Final = 64
+CACHE_MARK: Final[Json] = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 EFFORT_FIELDS: Final = frozenset({"reasoning", "reasoning_effort"})
 """The fields in which a caller chooses the effort: OpenAI's of either API, and OpenRouter's of Chat Completions."""
 
@@ -103,6 +104,10 @@ class OpenAIProvider(ApiProvider):
             body = {**body, field: {"effort": wanted} if inner else wanted}
             effort = wanted
         return fit_limit(fit_sampling(body, rules, reasons=effort != "none"), limit_field, rules)
+
+    def _finds_cache_at_marks(self, request: ModelRequest) -> bool:
+        """Whether the model's cache needs marks. Compatible servers may refuse them."""
+        return bool(self.options.send_identifiers) and self._rules(self.model_for(request.overrides)).cache_marks
 
 
 def _make_client(options: OpenAIOptions) -> HttpClient:

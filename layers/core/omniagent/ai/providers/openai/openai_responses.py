@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest
 from omniagent.ai.providers.model_rules import rules_of
-from omniagent.ai.providers.openai.openai_provider import OpenAIProvider, function_of, schema_of
+from omniagent.ai.providers.openai.openai_provider import CACHE_MARK, OpenAIProvider, function_of, schema_of
 from omniagent.ai.providers.sent_parts import (
     cached_questions,
     split_system,
@@ -22,7 +22,6 @@ from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, 
 from omniagent.errors import ModelRejected
 from omniagent.messages import ChatMessage, FinishReason, ReasoningPart, TextPart, ToolPart, Usage
 
-_MARK: Json = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 _LIMIT_FIELD = "max_output_tokens"
 _SEALED = ("id", "summary", "encrypted_content")
 _ABSENT = frozenset({404, 405, 501})
@@ -76,12 +75,11 @@ class OpenAIResponses(OpenAIProvider):
                 yield event
 
     def _body(self, request: ModelRequest) -> Json:
-        # Compatible servers may refuse the marks.
-        is_marked = self.options.send_identifiers and self._rules(self.model_for(request.overrides)).cache_marks
+        marked = cached_questions(request.messages) if self._finds_cache_at_marks(request) else ()
         tools = [{"type": "function", **function_of(tool)} for tool in request.tools]
         body: Json = {
             "instructions": "\n\n".join(filter(None, split_system(request))),
-            "input": list(_input(request, cached_questions(request.messages) if is_marked else ())),
+            "input": list(_input(request, marked)),
             "store": False,
             **self._parameters(request, _LIMIT_FIELD, tools),
         }
@@ -109,7 +107,7 @@ def _input(request: ModelRequest, marked: Collection[int]) -> Iterator[Json]:
             if number:
                 yield {"type": "message", "role": "developer", "content": message.text}
         elif message.text:
-            content = [{"type": "input_text", "text": message.text, **_MARK}] if number in marked else message.text
+            content = [{"type": "input_text", "text": message.text, **CACHE_MARK}] if number in marked else message.text
             yield {"type": "message", "role": "user", "content": content}
 
 
