@@ -19,7 +19,7 @@ async def test_an_answer_goes_on_after_its_process_was_killed_from_the_page(play
     await expect(page.get_by_text("Nothing is being answered now")).to_be_visible()
     await _choose(page, "Show the processes")
     strip = page.get_by_role("region", name="Processes of this stack")
-    await playground.begin("[slow:100] [long:60]")
+    await playground.begin("[slow:100] [long:150]")
     await playground.has_begun_to_answer()
     await expect(strip).to_contain_text(re.compile(r"Journal: \d+ records? · heartbeat"))
     before = await playground.answer.locator(".markdown").inner_text()
@@ -35,7 +35,7 @@ async def test_an_answer_goes_on_after_its_process_was_killed_from_the_page(play
 
 
 async def test_a_process_frozen_from_the_page_loses_its_turn_to_another(playground: Playground, page: Page) -> None:
-    await playground.begin("[slow:100] [long:60]")
+    await playground.begin("[slow:100] [long:150]")
     await playground.has_begun_to_answer()
     await _choose(page, "Freeze it for 60 s")
     strip = page.get_by_role("region", name="Processes of this stack")

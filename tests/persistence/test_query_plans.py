@@ -88,7 +88,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         session.children("", *(question(number, session).node for number in range(1, TURNS))),
         session.end_of(question(2, session).place),
         session.end_of(main),
-        session.newest("question-2"),
+        session.find("question-2", anywhere=True),
         session.tree(limit=5),
         session.tree(limit=5, after=main),
         apply(other, Enqueue(QueuedMessage("q", "Next"))),

@@ -42,7 +42,7 @@ def test_a_deletion_longer_than_its_request_is_finished_by_the_sweep(
         keys = [user.key, chats.add(300, key=session_key(user_id, new_id()))]
         deleted = keys if path == "/users/me" else keys[:1]
         with monkeypatch.context() as patch:
-            patch.setattr("omniagent.http.sessions_app.time_left", lambda _: lambda: 0.0)
+            patch.setattr("omniagent.http.sessions_app.time_left", lambda: 0.0)
             chats.add(600, key=user.key)
             assert user.call("DELETE", path).status_code == 204
         assert user.call("GET", "/sessions/{}").status_code == 404

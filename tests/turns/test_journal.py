@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import bson
@@ -227,7 +226,6 @@ def test_an_unknown_record_is_skipped_and_logged_once(caplog: pytest.LogCaptureF
 # A new kind of event: its class, what it does to the answer, and its part
 
 
-@dataclass(frozen=True, slots=True)
 class Hologram(events.StreamEvent):
     type = "hologram"
     url: str

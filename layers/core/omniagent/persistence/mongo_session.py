@@ -22,7 +22,7 @@ from omniagent.persistence.store import (
 from omniagent.persistence.stored_session import head_of, session_message, turn_of
 from omniagent.persistence.stored_values import now, storable_text
 from omniagent.persistence.tree_reads import TreeReads, any_of, without_parts
-from omniagent.session.ids import new_id, public_session_id
+from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, RollingSummary, SessionHead, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER
 from omniagent.session.tree import Place, Segment
@@ -105,13 +105,9 @@ class MongoSessionManager(SessionWrites):
         return self._read(await self.tree_reads.path(at, first=first, limit=limit))
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find", attributes=_MESSAGES)
-    async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]:
-        return self._read(await self.tree_reads.find(*ids, at=at))
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.newest", attributes=_MESSAGES)
-    async def newest(self, message_id: str) -> SessionMessage | None:
-        found = await self.tree_reads.newest(message_id)
-        return self._read([found])[0] if found is not None else None
+    async def find(self, *ids: str, at: Place | None = None, anywhere: bool = False) -> Sequence[SessionMessage]:
+        reads = self.tree_reads
+        return self._read(await (reads.newest(*ids) if anywhere else reads.find(*ids, at=at)))
 
     def _read(self, stored: Iterable[Mapping[str, Any]]) -> list[SessionMessage]:
         return [session_message(from_bson(self.store.models.message, each)) for each in stored]
@@ -233,9 +229,6 @@ class MongoSessionManager(SessionWrites):
 
     async def erase_some(self, limit: int = 500) -> bool:
         return await self.store.erase_some(self.key, limit)
-
-    def sibling(self, key: str) -> "MongoSessionManager":
-        return MongoSessionManager(self.store, self.user, public_session_id(key), settings=self.settings)
 
 
 def _checked(store: object) -> ConversationStore:

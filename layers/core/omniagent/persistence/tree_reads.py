@@ -89,13 +89,14 @@ class TreeReads:
             and (each["_id"] in ids or (at is not None and at.leads_from(place_of(each["_id"], each))))
         ]
 
-    async def newest(self, message_id: str) -> Stored | None:
-        """See `SessionManager.newest`."""
-        own = {"session_id": self._key}
+    async def newest(self, *ids: str) -> list[Stored]:
+        """Return the message that clients call so, from the newest branch that has one. See `SessionManager.find`."""
+        own, names = {"session_id": self._key}, {"$in": list(ids)}
         with translated():
             newest = [("branch", DESCENDING)]
-            named = await self._messages.find_one(own | {"client_message_id": message_id}, sort=newest)
-            return named or await self._messages.find_one(own | {STEERING_ID: message_id})
+            named = await self._messages.find_one(own | {"client_message_id": names}, sort=newest)
+            named = named or await self._messages.find_one(own | {STEERING_ID: names})
+        return [named] if named is not None else []
 
     async def children(self, *parents: str) -> dict[str, list[Stored]]:
         """See `SessionManager.children`."""

@@ -172,12 +172,11 @@ class InMemorySessionManager(SessionManager):
         found = sorted((each for each in on_path if each.turn_number >= first), key=_order)
         return deepcopy(found[-limit:] if limit is not None else found)
 
-    async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]:
+    async def find(self, *ids: str, at: Place | None = None, anywhere: bool = False) -> Sequence[SessionMessage]:
+        if anywhere:
+            found = [each for each in self._messages() if {each.id, *each.steering_ids} & set(ids)]
+            return deepcopy(sorted(found, key=lambda each: each.branch)[-1:])
         return [deepcopy(each) for each in self._messages() if each.node in ids or _is_called(each, ids, at)]
-
-    async def newest(self, message_id: str) -> SessionMessage | None:
-        found = [each for each in self._messages() if message_id == each.id or message_id in each.steering_ids]
-        return deepcopy(max(found, key=lambda each: each.branch, default=None))
 
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
         found: dict[str, list[SessionMessage]] = {}

@@ -3,12 +3,13 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from omniagent.errors import ConfigurationError
 from omniagent.messages import Feedback
-from omniagent.session.ids import check_id, new_id, session_key, user_id_of
+from omniagent.session.ids import check_id, new_id, public_session_id, session_key, user_id_of
 from omniagent.session.live import Change, LiveTurn, RollingSummary, SessionHead, SessionMessage, SessionState
 from omniagent.session.loading import load
 from omniagent.session.query import Query
@@ -98,14 +99,10 @@ class SessionManager(ABC):
         """
 
     @abstractmethod
-    async def find(self, *ids: str, at: Place | None = None) -> Sequence[SessionMessage]:
+    async def find(self, *ids: str, at: Place | None = None, anywhere: bool = False) -> Sequence[SessionMessage]:
         """Read messages of the history: the nodes with these ids and, on the path to a place, those that clients call
-        so, or the answers that they joined.
+        so, or the answers that they joined. `anywhere`: those of the newest branch that has one.
         """
-
-    @abstractmethod
-    async def newest(self, message_id: str) -> SessionMessage | None:
-        """Read the message that clients call so, from the newest branch that has one, or the answer that it joined."""
 
     @abstractmethod
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
@@ -177,6 +174,8 @@ class SessionManager(ABC):
         Returns True when nothing is left. Can be repeated after any failure.
         """
 
-    @abstractmethod
-    def sibling(self, key: str) -> "SessionManager":
+    def sibling(self, key: str) -> Self:
         """Return another session of the same user."""
+        other = copy(self)
+        other.key, other.session_id = key, public_session_id(key)
+        return other
