@@ -35,10 +35,11 @@ async def test_an_answer_goes_on_after_its_process_was_killed_from_the_page(play
 
 
 async def test_a_process_frozen_from_the_page_loses_its_turn_to_another(playground: Playground, page: Page) -> None:
-    await playground.begin("[slow:100] [long:150]")
-    await playground.has_begun_to_answer()
-    await _choose(page, "Freeze it for 60 s")
+    await _choose(page, "Show the processes")
     strip = page.get_by_role("region", name="Processes of this stack")
+    await playground.begin("[slow:100] [long:60]")
+    await expect(strip).to_contain_text(re.compile(r"Journal: \d+ records? · heartbeat"))
+    await _choose(page, "Freeze it for 60 s")
     await expect(strip).to_contain_text("Frozen for 60 s.")
     await playground.ended()
     await expect(strip).to_contain_text("taken over once · the answer is complete")
