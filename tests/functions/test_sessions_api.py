@@ -17,6 +17,7 @@ from omniagent.app.application import Application
 from omniagent.app.on_lambda import AwsPlatform
 from omniagent.http.sessions_app import sessions_app
 from omniagent.persistence.store import ConversationStore
+from omniagent.protocol import sse
 from omniagent.settings import Settings
 from project import project
 from tests.fixtures.conversation import Conversation
@@ -372,7 +373,7 @@ async def test_a_summary_is_queued_by_the_sessions_key(
 
 async def test_deleting_a_session_ends_and_forgets_its_turn(client: httpx.AsyncClient, talk: Conversation) -> None:
     turn = await begin_turn(talk.session)
-    await journal(talk.registry, talk.session, turn, [b"{}"])
+    await journal(talk.registry, talk.session, turn, [b"{}", sse.DONE_LINE])
     assert (await client.delete(f"/sessions/{talk.session_id}")).status_code == 204
     assert await talk.session.head(erased=True) is None
     assert await talk.registry.read(talk.session.key, turn.journal) == []
@@ -384,7 +385,7 @@ async def test_a_user_can_leave_with_everything(
     await talk.ask("Hello")
     await client.post("/sessions", json={"id": "second"})
     turn = await begin_turn(talk.session)
-    await journal(talk.registry, talk.session, turn, [b"{}"])
+    await journal(talk.registry, talk.session, turn, [b"{}", sse.DONE_LINE])
     assert (await client.delete("/users/me")).status_code == 204
     assert (await client.get("/sessions")).json() == {"sessions": [], "before": None, "incomplete": False}
     assert await talk.registry.read(talk.session.key, turn.journal) == []

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ from omniagent.providers import FallbackProvider, LLMProvider, ModelRequest, Mod
 from omniagent.session.live import Change
 from omniagent.session.naming import MAX_SECONDS
 from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns.registry import Chunk
+from omniagent.turns.registry import Chunk, Signals
 from tests.fixtures.conversation import Conversation, each_api, seen
 
 QUICK = Settings(tick_seconds=0.02)
@@ -405,23 +406,29 @@ async def test_an_erased_session_is_gone_and_its_running_turn_is_lost() -> None:
     assert (await again.run(Query("First", "m1"))).turn_number == 1
 
 
-async def test_what_a_running_turn_still_logs_while_its_session_is_erased_is_erased_too() -> None:
-    class LateChunk(MemoryRegistry):
-        """The turn's process, which has not noticed the deletion yet, appends a chunk behind it."""
+async def test_what_a_frozen_turn_writes_after_its_session_was_erased_is_erased_too() -> None:
+    class Frozen(MemoryRegistry):
+        """The turn's process neither writes nor reads its signals while it is frozen."""
 
-        async def erase(self, owner: str, limit: int = 500) -> bool:
-            is_done = await super().erase(owner, limit)
-            if late:
-                await self.append(owner, stream.message_id, late.pop())
-            return is_done
+        async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
+            if frozen:
+                raise RegistryUnavailable("frozen")
+            written.append(chunk)
+            return await super().append(session, journal, chunk)
 
-    chat, gate, registry = session(), Gate(), LateChunk()
-    late = [Chunk(99, "run", chat.now(), b"{}")]
+        async def signals(self, session: str, journal: str) -> Signals:
+            return Signals()
+
+    frozen, written = ["still"], list[Chunk]()
+    chat, gate, registry = session(settings=replace(QUICK, lease_seconds=0.1)), Gate(), Frozen()
     runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate]), registry=registry)
     stream = await runner.start(Query("First", "m1"))
     await gate.reached()
     assert await runner.erase_session()
+    frozen.clear()
+    gate.set()
     await stream.ended()
+    assert written
     assert await registry.read(chat.key, stream.message_id) == []
 
 

@@ -26,10 +26,11 @@ logger = logging.getLogger(__name__)
 async def erase_late_chunks(session: SessionManager, registry: TurnRegistry) -> None:
     """Delete chunks that were written after their session was deleted: a slow write may arrive at any later time.
 
-    Called by the process that lost the turn. Never raises.
+    Called by the process that lost the turn. While the session is still there, whoever deletes it waits for the end of
+    this journal. Never raises.
     """
     try:
-        if await session.head() is None:
+        if await session.head(erased=True) is None:
             while not await registry.erase(session.key):
                 pass
     except OmniAgentError as exc:
