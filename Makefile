@@ -24,17 +24,13 @@ help: ## list the targets
 	@echo
 	@$(LISTED) | grep -vE '^($(DAILY)):' | $(ALIGNED)
 
-# uv installs packages in a tenth of pip's time: the one of this machine, else one from PyPI. Without a pip on this
-# machine, an environment brings one, which takes longer.
+# uv installs packages in a tenth of pip's time: the one of this machine, else one from PyPI.
 $(UV): requirements-uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ": set PYTHON=...") if sys.version_info < (3, 11) else 0'
 	@rm -rf .uv && mkdir -p .uv/bin
 	@if uv --version >/dev/null 2>&1; then ln -s "$$(command -v uv)" $(UV); else \
-		echo "Getting uv (first run only) ..."; \
-		$(PYTHON) -m pip --version >/dev/null 2>&1 && $(PYTHON) -m $(PIP_INSTALL) --target .uv || \
-		{ $(PYTHON) -m venv --clear .uv && .uv/bin/python -m $(PIP_INSTALL); }; fi
-
-PIP_INSTALL = pip install -qq --disable-pip-version-check --require-hashes -r requirements-uv.txt
+		echo "Getting uv (first run only) ..." && $(PYTHON) -m venv .uv && \
+		.uv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-uv.txt; fi
 
 # `make run` needs a third of what the tests need, which is installed when they are first run.
 $(VENV)/.run: requirements-run.txt | $(UV)

@@ -30,14 +30,13 @@ from omniagent.errors import (
     InvalidRequest,
     NotFound,
     ToolFailed,
-    TooManyTurns,
     TurnInProgress,
 )
 from omniagent.messages import Feedback
 from omniagent.project import Project
+from omniagent.session.history import named, read_history
 from omniagent.session.ids import new_id
-from omniagent.session.live import SessionHead, SessionMessage, with_siblings
-from omniagent.session.loading import with_open
+from omniagent.session.live import SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.naming import name_session
 from omniagent.session.query import Query
@@ -45,11 +44,10 @@ from omniagent.session.summaries import NoteCost, Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback, trace_root
 from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.engine.following import follow, rest_of
+from omniagent.turns.engine.following import just_ended, resumed
 from omniagent.turns.engine.submit import Submission
 from omniagent.turns.engine.tool_loop import last_text
 from omniagent.turns.hooks import TurnHooks
-from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import TurnRegistry
 from omniagent.turns.setup import SessionSetup, TurnSetup
@@ -62,9 +60,6 @@ if TYPE_CHECKING:
 
 TimeLeft = Callable[[], float]
 """Returns the seconds left for a long operation."""
-
-REPLAY_SECONDS = 10.0
-"""How long after its end an answer can still be resumed."""
 
 _process_registry = MemoryRegistry()
 _process_counter = MemoryCounter()
@@ -209,38 +204,14 @@ class Runner(Generic[Output_co]):
         A message in line that nobody answers is answered now. An answer that has just ended is streamed once more: a
         page that read the messages before it was stored would otherwise never show it.
         """
-        limit, head = self._limit(deadline), await self._session.head()
+        head = await self._session.head()
         if head is None:
             return None
         if head.turn is None and not head.queue and after is None:
-            ended = await self._replayed(head)
-            return None if ended is None else await self._ready(ended)
-        setup = await self._setup()
-        if head.running is None and head.queue:
-            from omniagent.turns.watch.takeover import take_up  # needed only for messages in line
-
-            with suppress(TooManyTurns):  # it stays in line
-                if (begun := await take_up(setup, limit)) is not None:
-                    return await self._ready(begun)
-            head = await self._session.head()
-        source = None if head is None else await self._resumed(setup, head, limit, after)
+            source = await just_ended(self._session, head)  # a page asks whenever it is opened: this needs no model
+        else:
+            source = await resumed(await self._setup(), head, self._limit(deadline), after)
         return None if source is None else await self._ready(source)
-
-    async def _resumed(
-        self, setup: TurnSetup, head: SessionHead, limit: TimeLimit, after: StreamPosition | None
-    ) -> AnswerSource | None:
-        if after is not None:
-            return await rest_of(setup, head, limit, after)
-        if (followed := await follow(setup, head, limit)) is not None:
-            return followed
-        return await self._replayed(head)
-
-    async def _replayed(self, head: SessionHead) -> AnswerSource | None:
-        """Return the latest answer as it is stored, if it has just ended."""
-        answer = await self._session.node(head.leaf.node) if head.ended_within(REPLAY_SECONDS) else None
-        if answer is None or answer.role != "assistant":
-            return None
-        return ReplayedAnswer(self._session.session_id, answer)
 
     @traced("stop")
     async def stop(self, message_id: str | None = None) -> bool:
@@ -262,16 +233,7 @@ class Runner(Generic[Output_co]):
         `branch` names a message by its node: the path to it is read instead. A message that has siblings names all of
         them. The running turn's answer is left out: `resume` streams it. Empty if the session does not exist.
         """
-        head = await self._session.head()
-        if head is None:
-            return []
-        is_open = head.running is not None and branch == head.tip.node
-        end = head.tip if branch is None or is_open else (await self._named(head, branch)).place
-        at = end if before is None else end.up_to(before - 1)
-        path = await self._session.path(at, first=max(1, at.turn_number - turns + 1)) if at.order > 1 else []
-        messages = with_open(head, path, at)
-        children = await self._session.children(*{message.parent for message in messages})
-        return [with_siblings(message, children.get(message.parent, ())) for message in messages]
+        return await read_history(self._session, turns=turns, before=before, branch=branch)
 
     @traced("tree")
     async def tree(self, *, limit: int = 100, after: SessionMessage | None = None) -> Sequence[SessionMessage]:
@@ -291,17 +253,10 @@ class Runner(Generic[Output_co]):
         while (head := await self._session.head()) is not None:
             if head.running is not None or head.queue:
                 raise TurnInProgress
-            leaf = await self._session.end_of((await self._named(head, node)).place)
+            leaf = await self._session.end_of((await named(self._session, head, node)).place)
             if await setup.apply(head, Switch(leaf)) is not None:
                 return
         raise NotFound
-
-    async def _named(self, head: SessionHead, name: str) -> SessionMessage:
-        """Return the message with this node, or that the active path calls so."""
-        found = await self._session.find(name, at=head.tip)
-        if not found:
-            raise NotFound
-        return found[-1]
 
     @traced("requests")
     async def requests(self) -> "Sequence[ToolRequest]":

@@ -4,19 +4,20 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from omniagent.ai.result import AnswerSource, RunResult, StreamPosition
-from omniagent.errors import NotFound, OmniAgentError, RegistryUnavailable, TooManyReaders, TurnInProgress
+from omniagent.errors import NotFound, OmniAgentError, RegistryUnavailable, TooManyReaders, TooManyTurns, TurnInProgress
 from omniagent.messages import Part, StopReason
 from omniagent.protocol import sse
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
+from omniagent.session.manager import SessionManager
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
 from omniagent.turns.journal.readers import LOST, FollowedLog, RestOfLog, count_events
 from omniagent.turns.journal.records import is_handed_over, is_start
-from omniagent.turns.journal.replay import interrupted_frames, missing_frames, replay_of, start_of
+from omniagent.turns.journal.replay import ReplayedAnswer, interrupted_frames, missing_frames, replay_of, start_of
 from omniagent.turns.registry import Chunk
 from omniagent.turns.setup import TurnSetup
 
@@ -26,6 +27,8 @@ FOLLOW_SECONDS = 120.0
 """How long a request follows a running turn. Its stream then ends without `finish`, and the client resumes."""
 READER_GRACE_SECONDS = 10.0
 """How long a reader counts beyond its own time if its process died before it left."""
+REPLAY_SECONDS = 10.0
+"""How long after its end an answer can still be resumed."""
 HAND_OVER_POLL_SECONDS = 0.1
 """Poll interval while another process is about to go on with the turn."""
 
@@ -234,6 +237,31 @@ async def follow(
         run = await go_on(setup, limit, head)
         turn = turn if run is None else run.turn
     return await FollowedAnswer(setup, turn, limit, run).opened()
+
+
+async def resumed(
+    setup: TurnSetup, head: SessionHead, limit: TimeLimit, after: StreamPosition | None
+) -> AnswerSource | None:
+    """Return what a page that comes back reads. See `Runner.resume`."""
+    if head.running is None and head.queue:
+        from omniagent.turns.watch.takeover import take_up  # needed only for messages in line
+
+        with suppress(TooManyTurns):  # it stays in line
+            if (begun := await take_up(setup, limit)) is not None:
+                return begun
+        fresh = await setup.session.head()
+        if fresh is None:
+            return None
+        head = fresh
+    if after is not None:
+        return await rest_of(setup, head, limit, after)
+    return await follow(setup, head, limit) or await just_ended(setup.session, head)
+
+
+async def just_ended(session: SessionManager, head: SessionHead) -> AnswerSource | None:
+    """Return the latest answer as it is stored, if it has just ended."""
+    answer = await session.node(head.leaf.node) if head.ended_within(REPLAY_SECONDS) else None
+    return ReplayedAnswer(session.session_id, answer) if answer is not None and answer.role == "assistant" else None
 
 
 async def rest_of(
