@@ -281,29 +281,6 @@ async def test_two_tool_calls_of_one_id_are_refused_before_either_is_run() -> No
     assert (result.status, runs) == ("failed", [])
 
 
-async def test_what_a_slow_registry_logs_after_the_session_was_deleted_is_deleted_as_well() -> None:
-    class Slow(Polled):
-        entered, released = asyncio.Event(), asyncio.Event()
-
-        async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
-            self.entered.set()
-            await self.released.wait()
-            return await MemoryRegistry.append(self, session, journal, chunk)
-
-    sessions = Sessions()
-    sessions.registry = registry = Slow()
-    gate = Gate()
-    stream = await sessions.runner(ScriptedModel(["Hello", gate])).start("Hello?")
-    await registry.entered.wait()
-    assert await sessions.runner(ScriptedModel()).erase_session()
-    registry.released.set()
-    gate.set()
-    assert not (await stream.result()).stored
-    await stream.ended()
-    assert await registry.read(sessions.session().key, stream.message_id) == []
-    assert await sessions.are_free()
-
-
 @pytest.mark.parametrize("moment", ["answering", "storing", "ending"])
 def test_what_was_streamed_is_stored_when_the_event_loop_is_closed(moment: str) -> None:
     """`asyncio.run` cancels every task that is left when its coroutine returns."""

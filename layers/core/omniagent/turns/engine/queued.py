@@ -32,6 +32,8 @@ from omniagent.turns.watch.takeover import take_up
 
 logger = logging.getLogger(__name__)
 
+LOOK_TICKS = 5
+"""How often a request in line checks on those before it: their processes may be gone."""
 PAUSE_SECONDS = 2.0
 """Pause between attempts to begin a turn that the user's limit or an unreachable store prevents."""
 
@@ -163,8 +165,8 @@ class QueuedAnswer:
             return None
         if head.turn is None and place == 0:
             return await begin_queued(self._setup, head, self._limit)
-        if time.monotonic() - self._looked_at > self._setup.settings.lease_seconds / 4:
-            self._looked_at = time.monotonic()  # the processes of the turn or the message before this one may be gone
+        if time.monotonic() - self._looked_at > LOOK_TICKS * self._setup.settings.tick_seconds:
+            self._looked_at = time.monotonic()
             limit = replace(self._limit, started_at=time.monotonic())
             if (other := await take_up(self._setup, limit)) is not None:
                 self._run_for_others.append(other)
