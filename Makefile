@@ -68,11 +68,11 @@ MAKE_VENV = [ -x $(BIN)/python ] || $(UV) venv -q --clear --python $(PYTHON) $(V
 test: $(VENV)/.dev ## run every test; ARGS=tests/http runs a part, COVERAGE=1 measures the coverage as well
 ifdef COVERAGE
 	@rm -rf .coverage
-	@$(BIN)/coverage run -m pytest -n 4 $(ARGS)
+	@$(BIN)/coverage run -m pytest -n 5 $(ARGS)
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 else
-	@$(BIN)/python -m pytest -n 4 $(ARGS)
+	@$(BIN)/python -m pytest -n 5 $(ARGS)
 endif
 
 test-agent: $(VENV)/.dev ## run the tests of your own agent only, in seconds: tests/agent
