@@ -21,7 +21,7 @@ def describe(names: list[str]) -> dict[str, Any]:
     from project import project  # found on the path of the functions
 
     settings = project.read_settings()
-    agent = project.all_agents[0]
+    agent = next(iter(project.all_agents.values()))
     model = ", ".join(chain_of(agent.model or settings.model))
     told = {name: getattr(settings, name) for name in names}
     return {

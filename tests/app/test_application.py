@@ -130,10 +130,8 @@ async def test_the_models_key_comes_from_its_secret_at_the_first_call(
     application: Application, local_aws: Aws, model: OfflineModel
 ) -> None:
     arn = local_aws.put_secret("openai", '{"OPENAI_API_KEY": "sk-from-the-secret"}')
-    application.platform = AwsPlatform(
-        replace(application.settings, openai_secret_arn=arn, openai_base_url=model.base_url)
-    )
-    provider = application.providers.get(application.settings.model)
+    settings = replace(application.settings, openai_secret_arn=arn, openai_base_url=model.base_url)
+    provider = Application(application.project, AwsPlatform(settings)).providers.get(settings.model)
     request = ModelRequest("", [ChatMessage.user("Trains to Porto")])
     assert (await complete(provider, request, purpose="answer")).text
 

@@ -57,3 +57,12 @@ class TurnHooks:
             return
         with suppress(OmniAgentError), team_code("hook failed", hook="on_model_call"):
             self.on_model_call(purpose, usage)
+
+
+class OwnHooks(TurnHooks):
+    """Those of an application, for one session. They are the package's own, so a request does not check them."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Nothing is checked."""
