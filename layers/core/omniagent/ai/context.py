@@ -76,10 +76,6 @@ class RunContext(Generic[Deps_co]):
         """The `_id` of the session's document in MongoDB."""
         return session_key(user_id_of(self.user), self.session_id)
 
-    def for_call(self, call_id: str) -> "RunContext[Deps_co]":
-        """Return the copy for one tool call."""
-        return replace(self, call_id=call_id)
-
     @contextmanager
     def while_running(self) -> Iterator["RunContext[Deps_co]"]:
         """Yield the context of a running call. Later emits, from an abandoned thread, are dropped."""

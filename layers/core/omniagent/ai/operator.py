@@ -9,7 +9,7 @@ from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
 from omniagent.settings import Budget, Busy
 from omniagent.turns.engine.submit import Submission
-from omniagent.turns.hooks import TurnHooks, call_back
+from omniagent.turns.hooks import RuntimeHooks, call_back
 from omniagent.turns.state import is_over
 
 
@@ -114,5 +114,5 @@ class TurnOperator(Runner):
 class OwnOperator(TurnOperator):
     """That of an application for one request. Its options and hooks are the package's own, so nothing is checked."""
 
-    def __init__(self, options: RunnerOptions, session: SessionManager, hooks: TurnHooks) -> None:
+    def __init__(self, options: RunnerOptions, session: SessionManager, hooks: RuntimeHooks) -> None:
         self._serve(options, session, hooks)

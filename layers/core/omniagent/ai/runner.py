@@ -47,7 +47,7 @@ from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.following import just_ended, resumed
 from omniagent.turns.engine.submit import Submission
 from omniagent.turns.engine.tool_loop import last_text
-from omniagent.turns.hooks import TurnHooks
+from omniagent.turns.hooks import RuntimeHooks, TurnHooks
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import TurnRegistry
 from omniagent.turns.setup import SessionSetup, TurnSetup
@@ -148,7 +148,7 @@ class Runner(Generic[Output_co]):
         )
         self._serve(options, session, hooks)
 
-    def _serve(self, options: RunnerOptions, session: SessionManager, hooks: TurnHooks) -> None:
+    def _serve(self, options: RunnerOptions, session: SessionManager, hooks: RuntimeHooks) -> None:
         self.session_id = session.session_id
         self._options = options
         self._session = session

@@ -196,10 +196,10 @@ class Application:
     def runner_for(self, session: MongoSessionManager) -> "TurnOperator":
         """Return the runner of a session, with the hooks, budget and approvers of this deployment."""
         from omniagent.ai.operator import OwnOperator
-        from omniagent.turns.hooks import OwnHooks
+        from omniagent.turns.hooks import RuntimeHooks
 
         run_queue = self.platform.run_queue
-        hooks = OwnHooks(
+        hooks = RuntimeHooks(
             on_work=partial(run_queue.send_run, session.key) if run_queue.exists else None,
             on_end=partial(self._turn_ended, session.key),
             on_model_call=self.platform.emit_model_call,
