@@ -221,7 +221,7 @@ class Application:
         try:
             is_new = await catalog.note_summary_queued(key, rebuild=rebuild)
             if is_new:
-                await self.platform.summary_queue.send(key, rebuild=rebuild)
+                await self.platform.summary_queue.send_summary(key, rebuild=rebuild)
         except BaseException:  # the note may be stored, although that failed
             await catalog.note_summary_done(key, rebuild=rebuild)
             raise
@@ -232,7 +232,7 @@ class Application:
         if is_done:
             await (await self.catalog()).note_summary_done(key, rebuild=rebuild)
         else:
-            await self.platform.summary_queue.send(key, rebuild=rebuild)
+            await self.platform.summary_queue.send_summary(key, rebuild=rebuild)
 
     async def recover(self, error: BaseException) -> None:
         """After a failed request: if MongoDB refused the login and the secret has changed, drop the connection."""
