@@ -13,7 +13,7 @@ from local.model import OfflineModel
 from local.mongod import Mongod
 from local.template import Template
 from omniagent import Agent, MongoBackendAdapter, MongoSessionManager, Runner
-from omniagent.aws.credentials import Credentials
+from omniagent.aws.credentials import CredentialCache
 from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.providers import get_llm_provider
@@ -67,7 +67,7 @@ def figures() -> Iterator[Figure]:
 async def _turn(uri: str, endpoint: str, table: str, base_url: str) -> CountingApi:
     adapter = MongoBackendAdapter(uri)
     provider = get_llm_provider("gpt-6-luna", base_url=base_url)
-    keys = Credentials("local", "local")
+    keys = CredentialCache({"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"})
     api = CountingApi(DYNAMODB, endpoint=endpoint, credentials=keys)
     registry = DynamoRegistry(table, api=api)
     session = MongoSessionManager(await adapter.initialize(), "bench")

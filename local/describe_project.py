@@ -21,7 +21,7 @@ def describe(names: list[str]) -> dict[str, Any]:
     from project import project  # found on the path of the functions
 
     settings = project.read_settings()
-    agent = project.all_agents[0]
+    agent = next(iter(project.all_agents.values()))
     model = ", ".join(chain_of(agent.model or settings.model))
     told = {name: getattr(settings, name) for name in names}
     return {
@@ -45,15 +45,14 @@ def _agent(agent: "Agent") -> dict[str, Any]:
         except Exception as error:  # a team's function may need values that only a turn has
             instructions = f"{made_by} cannot be called outside a turn: {type(error).__name__}: {error}"
     tools = [
-        {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-        for spec in agent.tool_specs()
+        {"name": spec.name, "description": spec.description, "parameters": spec.parameters} for spec in agent.tool_specs
     ]
     return {
         "name": agent.name,
         "title": agent.title or agent.name.replace("_", " ").replace("-", " ").capitalize(),
         "description": agent.description,
         "suggestions": list(agent.suggestions)
-        or [_request(spec.description) for spec in agent.tool_specs()[:MAX_SUGGESTIONS]],
+        or [_request(spec.description) for spec in agent.tool_specs[:MAX_SUGGESTIONS]],
         "instructions": instructions,
         "made_by": made_by,
         "tools": tools,

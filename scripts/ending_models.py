@@ -17,7 +17,7 @@ async def ends() -> list[ModelEnd]:
 
     settings = project.read_settings()
     return await announced_ends(
-        ProviderPool.from_settings(settings, project.providers), models_of(project.all_agents, settings)
+        ProviderPool.from_settings(settings, project.providers), models_of(project.all_agents.values(), settings)
     )
 
 

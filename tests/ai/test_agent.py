@@ -184,13 +184,13 @@ async def test_a_built_in_that_hides_its_signature_is_taken_at_its_word() -> Non
 
 def test_tools_may_come_from_any_iterable() -> None:
     agent = Agent("shop", "", (each for each in [Weather(), plain_tool]))  # type: ignore[call-overload]
-    assert [spec.name for spec in agent.tool_specs()] == ["plain_function", "weather"]
+    assert [spec.name for spec in agent.tool_specs] == ["plain_function", "weather"]
     assert agent.tool("weather") is agent.tools[0]
 
 
 def test_the_format_of_the_output_is_a_strict_schema() -> None:
-    assert Agent("shop", "").output_format() is None
-    assert Agent("shop", "", output=Report).output_format() == OutputFormat(
+    assert Agent("shop", "").output_format is None
+    assert Agent("shop", "", output=Report).output_format == OutputFormat(
         name="Report",
         strict=True,
         schema={
@@ -210,7 +210,7 @@ class Page(BaseModel, Generic[Item]):
 
 
 def test_a_generic_output_has_a_name_that_the_api_takes() -> None:
-    output_format = Agent("shop", "", output=Page[int]).output_format()
+    output_format = Agent("shop", "", output=Page[int]).output_format
     assert output_format is not None
     assert output_format.name == "Page_int_"
 

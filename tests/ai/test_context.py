@@ -93,7 +93,7 @@ async def test_a_sync_tool_emits_from_its_thread_in_order() -> None:
         return "counted"
 
     context: RunContext = RunContext(user="ada", sink=client)
-    assert await counting.invoke(counting.parse("{}"), context.for_call("c1")) == "counted"
+    assert await counting.invoke(counting.parse("{}"), replace(context, call_id="c1")) == "counted"
     assert [part.data for part, _ in client.parts] == list(range(100))
     assert {part.id for part, _ in client.parts} == {"c1"}
     assert client.threads == {threading.get_ident()}
@@ -113,7 +113,7 @@ async def test_a_call_that_was_given_up_emits_into_nothing() -> None:
         emitted.set()
 
     context: RunContext = RunContext(user="ada", sink=client)
-    call = asyncio.create_task(slow.invoke(slow.parse("{}"), context.for_call("c1")))
+    call = asyncio.create_task(slow.invoke(slow.parse("{}"), replace(context, call_id="c1")))
     await asyncio.to_thread(started.wait)
     call.cancel()
     await asyncio.wait([call])
@@ -125,7 +125,7 @@ async def test_a_call_that_was_given_up_emits_into_nothing() -> None:
 
 def test_the_copy_for_a_call_differs_in_its_id_only() -> None:
     context: RunContext[list[int]] = RunContext(user="ada", category="gold", session_id="s", turn_id="t", deps=[1])
-    call = context.for_call("call-1")
+    call = replace(context, call_id="call-1")
     assert (context.call_id, call.call_id) == (None, "call-1")
     assert replace(call, call_id=None) == context
     assert call.deps is context.deps

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, assert_type
 
 import pytest
@@ -57,7 +57,7 @@ TOOLS: list[Tool] = [order, sync_order, annotated_order, Order()]
 @pytest.mark.parametrize("each", TOOLS, ids=lambda each: type(each).__name__ + each.name)
 async def test_a_tool_gets_the_context_and_the_model_does_not_see_it(each: Tool) -> None:
     context: RunContext[Orders] = RunContext(user="ada", deps=Orders({"7": "ada"}))
-    assert await each.invoke(each.parse('{"number": "7"}'), context.for_call("call-1")) == "ada call-1"
+    assert await each.invoke(each.parse('{"number": "7"}'), replace(context, call_id="call-1")) == "ada call-1"
     assert list(each.spec.parameters["properties"]) == ["number"]
 
 

@@ -155,7 +155,7 @@ async def test_the_api_accepts_every_schema(api: str) -> None:
     """The offline model refuses what the real API refuses."""
     with OfflineModel() as model:
         provider = get_llm_provider("gpt-6-luna", api=api, base_url=model.base_url)
-        specs = Agent("helper", "", EVERY_SHAPE).tool_specs()
+        specs = Agent("helper", "", EVERY_SHAPE).tool_specs
         request = ModelRequest("", [ChatMessage.user("[echo:Accepted.]")], specs)
         answer = [event async for event in provider.stream(request)]
         await provider.aclose()

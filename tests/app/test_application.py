@@ -130,10 +130,8 @@ async def test_the_models_key_comes_from_its_secret_at_the_first_call(
     application: Application, local_aws: Aws, model: OfflineModel
 ) -> None:
     arn = local_aws.put_secret("openai", '{"OPENAI_API_KEY": "sk-from-the-secret"}')
-    application.platform = AwsPlatform(
-        replace(application.settings, openai_secret_arn=arn, openai_base_url=model.base_url)
-    )
-    provider = application.providers.get(application.settings.model)
+    settings = replace(application.settings, openai_secret_arn=arn, openai_base_url=model.base_url)
+    provider = Application(application.project, AwsPlatform(settings)).providers.get(settings.model)
     request = ModelRequest("", [ChatMessage.user("Trains to Porto")])
     assert (await complete(provider, request, purpose="answer")).text
 
@@ -217,11 +215,11 @@ def test_turns_are_registered_where_the_settings_say() -> None:
 
 async def test_a_summary_cannot_be_queued_without_a_queue(application: Application, local_aws: Aws) -> None:
     with pytest.raises(NoQueue):
-        await application.platform.summary_queue.send("key")
+        await application.platform.summary_queue.send_summary("key")
     url = f"{local_aws.endpoint}/123456789012/missing"
     application.platform = AwsPlatform(replace(application.settings, summary_queue_url=url))
     with pytest.raises(ConfigurationError, match="QueueDoesNotExist"):
-        await application.platform.summary_queue.send("key")
+        await application.platform.summary_queue.send_summary("key")
 
 
 def test_the_environment_says_whether_this_is_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:

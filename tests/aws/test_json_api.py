@@ -25,7 +25,7 @@ from tests.fixtures.endpoint import Endpoint, container_keys
 from tests.fixtures.proxy import proxy_to
 
 NOW = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
-KEYS = Credentials("local", "local")
+KEYS = CredentialCache({"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"})
 
 
 @given(

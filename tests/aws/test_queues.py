@@ -31,8 +31,8 @@ def received(aws: Aws, url: str) -> list[Any]:
 
 async def test_a_session_to_summarize_arrives(aws: Aws, queue_url: str) -> None:
     queue = SummaryQueue(SqsQueue(queue_url))
-    await queue.send("user:session")
-    await queue.send("user:other", rebuild=True)
+    await queue.send_summary("user:session")
+    await queue.send_summary("user:other", rebuild=True)
     await queue.aclose()
     assert sorted(received(aws, queue_url), key=str) == [
         {"session_id": "user:other", "rebuild": True},
@@ -78,7 +78,7 @@ async def test_a_missing_queue_is_a_wrong_setting(queue_url: str) -> None:
         await queue.send({})
     await queue.aclose()
     with pytest.raises(NoQueue):
-        await SummaryQueue().send("key")
+        await SummaryQueue().send_summary("key")
 
 
 @pytest.mark.usefixtures("_keys")

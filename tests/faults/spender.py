@@ -8,7 +8,7 @@ from typing import Any
 
 from omniagent import Agent, Budget, InMemorySessionManager, Runner, tool
 from omniagent.aws.budget_table import DynamoCounter
-from omniagent.aws.credentials import Credentials
+from omniagent.aws.credentials import CredentialCache
 from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.errors import BudgetExceeded
 from omniagent.providers import get_llm_provider
@@ -22,7 +22,8 @@ def blink() -> str:
 
 async def spend(job: dict[str, Any]) -> None:
     """Run one turn of two model calls after the other, as a function does, until the budget refuses one."""
-    api = AwsJson(DYNAMODB, endpoint=job["endpoint"], credentials=Credentials("local", "local"), timeout_seconds=60)
+    keys = CredentialCache({"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"})
+    api = AwsJson(DYNAMODB, endpoint=job["endpoint"], credentials=keys, timeout_seconds=60)
     counter = DynamoCounter(job["table"], api=api)
     provider = get_llm_provider("gpt-6-luna", base_url=job["model"], max_retries=0)
     agent, budget = Agent("spender", "Be brief.", tools=[blink]), Budget(tokens_per_day=job["budget"])

@@ -19,7 +19,7 @@ from omniagent.errors import (
     ModelStreamBroken,
     ModelUnavailable,
 )
-from omniagent.network import PeerTimeout
+from omniagent.network import peer_timeout
 from tests.providers.canned import frames, reply, saying, serve, stream, text_deltas
 from tests.providers.conftest import MakeProvider
 from tests.providers.helpers import ALL_APIS, ask, streamed, text_of
@@ -222,7 +222,7 @@ async def test_a_silent_model_is_asked_once_although_its_timeout_is_extended(
     provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it is for a process that got no CPU when its time was over."""
-    monkeypatch.setattr(http_client, "PeerTimeout", lambda when: PeerTimeout(when + 30))
+    monkeypatch.setattr(http_client, "peer_timeout", lambda when: peer_timeout(when + 30))
     async with serve(SILENCE) as server:
         provider = provider_of("responses", server.base_url, timeout_seconds=1, max_retries=5)
         with pytest.raises(ModelUnavailable, match="silent"):

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from opentelemetry.trace import StatusCode
 
-from omniagent.aws.credentials import Credentials
+from omniagent.aws.credentials import CredentialCache
 from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.persistence.catalog import Catalog
@@ -55,7 +55,11 @@ async def test_database_spans_carry_the_operation_and_the_collection(
 async def test_operations_on_the_table_of_turns_are_spans_and_a_lost_condition_is_no_error(recorded: Recorded) -> None:
     lost = (400, {"__type": "ConditionalCheckFailedException"})
     with Endpoint((200, {}), lost) as endpoint:
-        api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=Credentials("key", "secret"))
+        api = AwsJson(
+            DYNAMODB,
+            endpoint=endpoint.url,
+            credentials=CredentialCache({"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}),
+        )
         registry = DynamoRegistry("turns", api=api)
         await registry.signal("session", "turn", stop=True)
         assert not await registry.append("session", "turn", Chunk(0, "run", datetime.now(UTC), b"{}"))

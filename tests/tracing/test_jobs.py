@@ -38,7 +38,7 @@ async def sent_message() -> dict[str, object]:
     with Endpoint((200, {})) as endpoint:
         queue = SummaryQueue(SqsQueue(f"{endpoint.url}/123456789012/summaries"))
         with trace_operation("turn"):
-            await queue.send("user:session")
+            await queue.send_summary("user:session")
         await queue.aclose()
     message: dict[str, object] = json.loads(json.loads(endpoint.bodies[0])["MessageBody"])
     return message

@@ -9,8 +9,9 @@ import math
 import select
 import socket
 import ssl
-from collections.abc import Iterable
-from types import TracebackType
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import httpcore2
@@ -24,44 +25,33 @@ HELD_UP_SECONDS: Final = 1.0
 """How long a process that was held up looks whether its peer has answered meanwhile."""
 
 
-class PeerTimeout:
+@asynccontextmanager
+async def peer_timeout(when: float) -> AsyncIterator[Callable[[], None]]:
     """`asyncio.timeout_at` for the silence of a peer: what has arrived while this process did not run is no silence.
 
-    A timeout that fires late is extended once, so that the loop can read what is in its sockets. `asyncio.timeout`
-    would cancel the reader, which is behind it in the same round of the loop.
+    Yields what to call once the peer has spoken. A timeout that fires late is extended once, so that the loop can read
+    what is in its sockets. `asyncio.timeout` would cancel the reader, which is behind it in the same round of the loop.
     """
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
 
-    def __init__(self, when: float) -> None:
-        self._when = when
-        self._loop = asyncio.get_running_loop()
-        self._timeout = asyncio.timeout(None)
-        self._is_extended = False
-        self._timer: asyncio.TimerHandle | None = None
-
-    async def __aenter__(self) -> "PeerTimeout":
-        await self._timeout.__aenter__()
-        self._timer = self._loop.call_at(self._when, self._expire)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-        await self._timeout.__aexit__(kind, error, traceback)
-
-    def stop(self) -> None:
-        """The peer has spoken."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _expire(self) -> None:
-        now = self._loop.time()
-        if now - self._when > LATE_SECONDS and not self._is_extended:
-            self._is_extended = True
-            self._timer = self._loop.call_at(now + HELD_UP_SECONDS, self._expire)
+    def expire(*, may_extend: bool) -> None:
+        nonlocal timer
+        now = loop.time()
+        if may_extend and now - when > LATE_SECONDS:
+            timer = loop.call_at(now + HELD_UP_SECONDS, partial(expire, may_extend=False))
         else:
-            self._timeout.reschedule(now)
+            timeout.reschedule(now)
+
+    def stop() -> None:
+        timer.cancel()
+
+    async with asyncio.timeout(None) as timeout:
+        timer = loop.call_at(when, partial(expire, may_extend=True))
+        try:
+            yield stop
+        finally:
+            timer.cancel()
 
 
 class AsyncioBackend(httpcore2.AsyncNetworkBackend):
@@ -77,7 +67,7 @@ class AsyncioBackend(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         loop, local = asyncio.get_running_loop(), (local_address, 0) if local_address else None
         try:
-            async with PeerTimeout(loop.time() + (math.inf if timeout is None else timeout)):
+            async with peer_timeout(loop.time() + (math.inf if timeout is None else timeout)):
                 _, stream = await loop.create_connection(_SocketStream, host, port, local_addr=local)
         except TimeoutError as exc:
             raise httpcore2.ConnectTimeout(str(exc)) from exc
@@ -178,7 +168,7 @@ class _SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             await self.aclose()
             raise httpcore2.ConnectError("bytes arrived before the TLS handshake")
         try:
-            async with PeerTimeout(self._loop.time() + (math.inf if timeout is None else timeout)):
+            async with peer_timeout(self._loop.time() + (math.inf if timeout is None else timeout)):
                 self._transport = await self._loop.start_tls(
                     self._transport, self, ssl_context, server_hostname=server_hostname
                 )

@@ -5,7 +5,7 @@ project = Project(agents={"support": support, "sales": sales})  # each session h
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Generic
 
@@ -84,9 +84,9 @@ class Project(Generic[Output_co]):
             check_registration(f"Project: providers: {name!r}", provider)
 
     @property
-    def all_agents(self) -> Sequence[Agent[Any, Any]]:
-        """Every agent, the default first."""
-        return tuple(self.agents.values()) if self.agent is None else (self.agent,)
+    def all_agents(self) -> Mapping[str, Agent[Any, Any]]:
+        """Every agent by its name, the default first."""
+        return self.agents if self.agent is None else {self.agent.name: self.agent}
 
     async def name_agent(self, user: str, category: str | None, name: str | None, known: str | None = None) -> str:
         """Return the name of a session's agent: the `known` one, or that of a new session. `name` is the request's.

@@ -8,7 +8,6 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncContextDecorator, ContextDecorator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypedDict, Unpack, overload
 
 from pydantic import BaseModel
@@ -199,6 +198,10 @@ class Agent(Generic[Deps, Output_co]):
     """Questions to begin with, in the playground. Empty: one for each tool, from its docstring."""
     fixed_instructions: str = field(init=False, repr=False, compare=False, default="")
     """The instructions that are text."""
+    tool_specs: Sequence[ToolSpec] = field(init=False, repr=False, compare=False, default=())
+    """The tools as the model sees them, sorted: in another order they would be another prompt."""
+    output_format: OutputFormat | None = field(init=False, repr=False, compare=False, default=None)
+    """The format that the model must answer in. None for free text."""
     _shared: SharedDeps = field(init=False, repr=False, compare=False)
 
     if TYPE_CHECKING:  # a union of these cannot be inferred
@@ -261,6 +264,8 @@ class Agent(Generic[Deps, Output_co]):
     def __post_init__(self) -> None:
         owner = f"agent {self.name}"
         object.__setattr__(self, "tools", _checked_tools(owner, self.tools))
+        specs = sorted((tool.spec for tool in self.tools), key=lambda spec: spec.name)
+        object.__setattr__(self, "tool_specs", tuple(specs))
         object.__setattr__(self, "_shared", SharedDeps(owner, self.deps))
         for name in ("model", "instructions"):
             if isinstance(value := getattr(self, name), list):
@@ -274,15 +279,11 @@ class Agent(Generic[Deps, Output_co]):
             raise ConfigurationError(f"{owner}: overrides.instructions are for summaries: write Agent(instructions=…)")
         if self.output is not None:
             check_model(owner, "output", self.output)
-            self.output_format()
+            object.__setattr__(self, "output_format", _output_format(self.output))
         check_fields(owner, self)
 
     def tool(self, name: str) -> Tool[Deps] | None:
         return next((tool for tool in self.tools if tool.name == name), None)
-
-    def tool_specs(self) -> list[ToolSpec]:
-        """The tools as the model sees them, sorted: in another order they would be another prompt."""
-        return sorted((tool.spec for tool in self.tools), key=lambda spec: spec.name)
 
     async def prompt_for(self, context: RunContext[Deps]) -> tuple[str, str]:
         """Return the instructions that are text, and what the functions return for this turn."""
@@ -297,10 +298,6 @@ class Agent(Generic[Deps, Output_co]):
                 raise ConfigurationError(f"agent {self.name}: its instructions returned {name}, not text")
             texts.append(text)
         return self.fixed_instructions, "\n\n".join(filter(None, texts))
-
-    def output_format(self) -> OutputFormat | None:
-        """The format that the model must answer in. None for free text."""
-        return None if self.output is None else _output_format(self.output)
 
     def parse_output(self, text: str) -> Output_co:
         """Validate an answer. Raises `InvalidOutput`, which tells the model what to correct."""
@@ -330,7 +327,6 @@ def _checked_tools(owner: str, tools: Any) -> tuple[Tool, ...]:
     for each in checked:
         check_options(each)  # also what an instance has set itself
         check_described(each)
-        _ = each.spec  # made now, so that a schema that cannot be made is a mistake of the agent and not of a turn
     names = [each.name for each in checked]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigurationError(f"{owner}: two tools are named {twice[0]!r}")
@@ -347,7 +343,6 @@ def _checked_tool(owner: str, each: Any) -> Tool:
     raise ConfigurationError(f"{owner}: {each!r} is not a tool: use @tool or a subclass of Tool")
 
 
-@lru_cache(maxsize=64)
 def _output_format(output: type[BaseModel]) -> OutputFormat:
     schema, strict = strict_schema(output)
     return OutputFormat(name=re.sub(r"[^A-Za-z0-9_-]+", "_", output.__name__)[:64], schema=schema, strict=strict)

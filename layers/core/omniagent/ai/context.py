@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from types import CodeType
 from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from typing_extensions import TypeVar
@@ -77,10 +76,6 @@ class RunContext(Generic[Deps_co]):
         """The `_id` of the session's document in MongoDB."""
         return session_key(user_id_of(self.user), self.session_id)
 
-    def for_call(self, call_id: str) -> "RunContext[Deps_co]":
-        """Return the copy for one tool call."""
-        return replace(self, call_id=call_id)
-
     @contextmanager
     def while_running(self) -> Iterator["RunContext[Deps_co]"]:
         """Yield the context of a running call. Later emits, from an abandoned thread, are dropped."""
@@ -132,15 +127,10 @@ def _checked_data(name: str, data: Any) -> Any:
 
 
 def check_async(where: str, callback: Any, *parameters: str) -> None:
-    """Refuse a callback that is not async, or not called with these parameters. The same code is checked once."""
-    code = getattr(callback, "__code__", None)
-    if (code, parameters) in _checked:  # every request has hooks of its own, of the same few functions
-        return
+    """Refuse a callback that is not async, or not called with these parameters."""
     if not _may_be_async(callback):
         raise ConfigurationError(f"{where} must be an async function: write `async def`")
     check_takes(where, callback, *parameters)
-    if code is not None:
-        _checked.add((code, parameters))
 
 
 def check_sync(where: str, callback: Any, *parameters: str) -> None:
@@ -148,9 +138,6 @@ def check_sync(where: str, callback: Any, *parameters: str) -> None:
     if inspect.iscoroutinefunction(callback):
         raise ConfigurationError(f"{where} is not awaited: write `def`, without `async`")
     check_takes(where, callback, *parameters)
-
-
-_checked: set[tuple[CodeType | None, tuple[str, ...]]] = set()
 
 
 def check_takes(owner: str, function: Callable[..., Any], *parameters: str) -> None:

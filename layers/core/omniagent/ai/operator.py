@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 
 from omniagent.ai.result import AnswerStream
-from omniagent.ai.runner import Runner, TimeLeft, forever, traced
+from omniagent.ai.runner import Runner, RunnerOptions, TimeLeft, forever, traced
 from omniagent.budget.spending import Spending, agent_account
+from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
 from omniagent.settings import Budget, Busy
 from omniagent.turns.engine.submit import Submission
-from omniagent.turns.hooks import call_back
+from omniagent.turns.hooks import RuntimeHooks, call_back
 from omniagent.turns.state import is_over
 
 
@@ -38,7 +39,7 @@ class TurnOperator(Runner):
         from omniagent.turns.watch.takeover import take_up  # needed only for what others left behind
 
         answer = await take_up(await self._setup(), self._limit(deadline))
-        return None if answer is None else await self._ready(answer)
+        return None if answer is None else self._stream(answer)
 
     async def has_work(self) -> bool:
         """Whether `take_up` would find something to do."""
@@ -61,13 +62,14 @@ class TurnOperator(Runner):
 
     async def spending(self) -> Spending | None:
         """Read what the user has spent today. None without a limit: nothing is counted then."""
-        return await self._counter.read(self._session.user_id) if self._budget.is_limited else None
+        return await self._options.counter.read(self._session.user_id) if self._budget.is_limited else None
 
     async def agent_spending(self) -> Mapping[str, tuple[Budget, Spending]]:
         """Read the budgets of agents that have one of their own, and what the user has spent on each today."""
+        counter, agents = self._options.counter, self._options.agents
         return {
-            name: (agent.budget, await self._counter.read(agent_account(self._session.user_id, name)))
-            for name, agent in self._agents.items()
+            name: (agent.budget, await counter.read(agent_account(self._session.user_id, name)))
+            for name, agent in agents.items()
             if agent.budget is not None
         }
 
@@ -107,3 +109,10 @@ class TurnOperator(Runner):
     async def erase_marked_user(self, time_left: TimeLeft = forever) -> bool:
         """Delete the rest of the session's user, in the same way."""
         return await self._deletion(time_left).of_marked_user(self._session)
+
+
+class OwnOperator(TurnOperator):
+    """That of an application for one request. Its options and hooks are the package's own, so nothing is checked."""
+
+    def __init__(self, options: RunnerOptions, session: SessionManager, hooks: RuntimeHooks) -> None:
+        self._serve(options, session, hooks)

@@ -126,13 +126,16 @@ class AnswerStream(Generic[Output_co]):
     def __init__(
         self,
         session_id: str,
-        opening: Callable[[], Awaitable[AnswerSource]],
         typed: Callable[[RunResult[Any]], RunResult[Output_co]],
+        source: AnswerSource | None = None,
+        *,
+        opening: Callable[[], Awaitable[AnswerSource]] | None = None,
     ) -> None:
+        """With a `source`, the stream has started. Otherwise `opening` starts it."""
         self.session_id = session_id
-        self._opening = opening
         self._typed = typed
-        self._source: AnswerSource | None = None
+        self._source = source
+        self._opening = opening
         self._lock = asyncio.Lock()
 
     @property
@@ -199,7 +202,7 @@ class AnswerStream(Generic[Output_co]):
     async def _opened(self) -> AnswerSource:
         async with self._lock:
             if self._source is None:
-                self._source = await self._opening()
+                self._source = await self._opening()  # type: ignore[misc]  # one of the two is given
             return self._source
 
 

@@ -7,9 +7,9 @@ async for event in runner.run_stream("Hello"):
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
@@ -47,7 +47,7 @@ from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.following import just_ended, resumed
 from omniagent.turns.engine.submit import Submission
 from omniagent.turns.engine.tool_loop import last_text
-from omniagent.turns.hooks import TurnHooks
+from omniagent.turns.hooks import RuntimeHooks, TurnHooks
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import TurnRegistry
 from omniagent.turns.setup import SessionSetup, TurnSetup
@@ -89,6 +89,24 @@ def traced(name: str) -> Callable[[Verb], Verb]:
     return decorate
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerOptions:
+    """What a runner needs besides its session. All runners of an application share one."""
+
+    agents: Mapping[str, Agent[Any, Any]]
+    """By the names that their spending is counted under, the default first."""
+    project: Project[Any] | None
+    provider: LLMProvider | None = None
+    """Answers in place of the agents' models."""
+    providers: ProviderPool
+    registry: TurnRegistry
+    counter: SpendingCounter
+    approvers: "ApproverRule | None"
+    budget: Budget
+    budgets: Mapping[str, Budget]
+    """Those of categories of users, in place of `budget`."""
+
+
 class Runner(Generic[Output_co]):
     """Runs the turns of one session with an agent, or with the session's agent of a project. Cheap to create: one per
     request.
@@ -114,27 +132,31 @@ class Runner(Generic[Output_co]):
         approvers: Annotated["ApproverRule | None", check(check_rule, "approver", "request")] = None,
     ) -> None:
         check_declared("Runner", Runner.__init__, locals())
-        self._project = project = agent if isinstance(agent, Project) else None
+        project = agent if isinstance(agent, Project) else None
         if project is not None:
             session.use_settings(project.read_settings)
-            budget = project.budgets.get(session.category or "") if budget is None else budget
-            providers = providers or (None if provider else _project_pool(project, session.settings))
-            approvers = approvers or project.approvers
-            if project.on_erase is not None and hooks.on_erase is None:
-                hooks = replace(hooks, on_erase=project.on_erase)
-        self._provider_names = frozenset(project.providers if project else ())
-        self._agents: Mapping[str, Agent[Any, Any]] = _agents_of(agent)
-        self._agent: Agent[Any, Output_co] = next(iter(self._agents.values()))
-        """In a project with several, the default until `_resolve` has read the session's."""
-        self._agent_name: str | None = None
+        options = RunnerOptions(
+            agents=agent.all_agents if isinstance(agent, Project) else {agent.name: agent},
+            project=project,
+            provider=provider,
+            providers=providers or _pool(project, session.settings),
+            registry=registry or _process_registry,
+            counter=counter or _process_counter,
+            approvers=approvers or (project.approvers if project is not None else None),
+            budget=budget or session.settings.budget,
+            budgets=project.budgets if project is not None and budget is None else {},
+        )
+        self._serve(options, session, hooks)
+
+    def _serve(self, options: RunnerOptions, session: SessionManager, hooks: RuntimeHooks) -> None:
+        self.session_id = session.session_id
+        self._options = options
         self._session = session
-        self._provider = provider
-        self._providers = providers
-        self._registry = registry or _process_registry
         self._hooks = hooks
-        self._approvers = approvers
-        self._budget = session.settings.budget if budget is None else budget
-        self._counter = counter or _process_counter
+        self._budget = options.budgets.get(session.category or "", options.budget)
+        self._agent_name: str | None = None
+        self._agent: Agent[Any, Output_co] = next(iter(options.agents.values()))
+        """In a project with several, the default until `_resolve` has read the session's."""
 
     async def run(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
@@ -160,13 +182,14 @@ class Runner(Generic[Output_co]):
         `busy` is the policy while the session answers another message: `reject`, `queue`, `steer` or `interrupt`
         (default: the setting). `deadline` is the `time.monotonic()` by which everything must be stored.
         """
-        return self._stream_of(partial(self._open, _identified(query), busy, deadline))
+        opening = partial(self._open, _identified(query), busy, deadline)
+        return AnswerStream(self.session_id, self._typed, opening=opening)
 
     async def start(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
     ) -> AnswerStream[Output_co]:
         """Start `run_stream` at once. Every refusal is raised here; afterwards the user's message is durable."""
-        return await self.run_stream(query, busy=busy, deadline=deadline)
+        return self._stream(await self._open(query, busy, deadline))
 
     def reply(
         self,
@@ -189,7 +212,8 @@ class Runner(Generic[Output_co]):
             raise ConfigurationError(f"Runner.reply takes replies such as request.approve(), not {replies!r:.100}")
 
         answer_id = message_id or next((reply.message_id for reply in replies if reply.message_id), "")
-        return self._stream_of(partial(self._go_on, replies, answer_id, approver, deadline))
+        opening = partial(self._go_on, replies, answer_id, approver, deadline)
+        return AnswerStream(self.session_id, self._typed, opening=opening)
 
     @traced("resume")
     async def resume(
@@ -211,7 +235,7 @@ class Runner(Generic[Output_co]):
             source = await just_ended(self._session, head)  # a page asks whenever it is opened: this needs no model
         else:
             source = await resumed(await self._setup(), head, self._limit(deadline), after)
-        return None if source is None else await self._ready(source)
+        return None if source is None else self._stream(source)
 
     @traced("stop")
     async def stop(self, message_id: str | None = None) -> bool:
@@ -315,25 +339,16 @@ class Runner(Generic[Output_co]):
         """Delete the session with everything in it. A running turn is discarded. Raises `NotFound`."""
         await self._deletion(forever).of_session(self._session)
 
-    @property
-    def session_id(self) -> str:
-        return self._session.session_id
-
     def _deletion(self, time_left: TimeLeft) -> "Deletion":
         from omniagent.turns.watch.deletion import Deletion  # no turn needs it
 
-        return Deletion(self._registry, self._counter, self._hooks.on_erase, time_left)
+        options, on_erase = self._options, self._hooks.on_erase
+        if on_erase is None and options.project is not None:
+            on_erase = options.project.on_erase
+        return Deletion(options.registry, options.counter, on_erase, time_left)
 
-    async def _ready(self, source: AnswerSource) -> AnswerStream[Output_co]:
-        """Return the stream of an answer that is already open."""
-
-        async def opened() -> AnswerSource:
-            return source
-
-        return await self._stream_of(opened)
-
-    def _stream_of(self, opening: Callable[[], Awaitable[AnswerSource]]) -> AnswerStream[Output_co]:
-        return AnswerStream(self._session.session_id, opening, self._typed)
+    def _stream(self, source: AnswerSource) -> AnswerStream[Output_co]:
+        return AnswerStream(self.session_id, self._typed, source)
 
     def _typed(self, result: RunResult[Any]) -> RunResult[Output_co]:
         """Add the output of a typed answer that did not run here. Its text may no longer fit a changed model.
@@ -363,7 +378,7 @@ class Runner(Generic[Output_co]):
     ) -> AnswerSource:
         from omniagent.turns.engine.replying import Replies
 
-        setup, limit, rule = await self._setup(), self._limit(deadline), self._approvers
+        setup, limit, rule = await self._setup(), self._limit(deadline), self._options.approvers
         return await Replies(setup, replies, limit, message_id=answer_id, approver=approver, rule=rule).open()
 
     def _checked(self, query: str | Query, busy: Busy | None) -> Query:
@@ -374,7 +389,7 @@ class Runner(Generic[Output_co]):
 
     async def _resolve(self, name: str | None = None) -> None:
         """Find the session's agent. `name` is what a message asks for. See `Project.name_agent`."""
-        project, session = self._project, self._session
+        project, session = self._options.project, self._session
         if project is not None and project.agents:
             head = await session.head()
             known = head.agent if head is not None else None
@@ -392,7 +407,7 @@ class Runner(Generic[Output_co]):
             provider=provider,
             overrides=overrides,
             session=self._session,
-            registry=self._registry,
+            registry=self._options.registry,
             summaries=partial(self._summaries, meter),
             meter=meter,
             agent_name=self._agent_name,
@@ -401,16 +416,16 @@ class Runner(Generic[Output_co]):
         )
 
     def _session_setup(self) -> SessionSetup:
-        return SessionSetup(session=self._session, registry=self._registry, hooks=self._hooks)
+        return SessionSetup(session=self._session, registry=self._options.registry, hooks=self._hooks)
 
     def _meter(self) -> Meter:
         """Return the meter of one request: of the user, and of the user's spending on an agent with its own budget."""
         user_id, agent, on_refusal = self._session.user_id, self._agent, self._hooks.on_refusal
-        meter = Meter(self._counter, user_id, self._budget, on_refusal)
+        meter = Meter(self._options.counter, user_id, self._budget, on_refusal)
         if agent.budget is None:
             return meter
         account = agent_account(user_id, self._agent_name or agent.name)
-        return Meter(self._counter, account, agent.budget, on_refusal, within=meter)
+        return Meter(self._options.counter, account, agent.budget, on_refusal, within=meter)
 
     def _summaries(self, meter: Meter, note_cost: NoteCost) -> SummaryPipeline:
         provider, overrides = self._model(self._agent.summary)
@@ -418,20 +433,15 @@ class Runner(Generic[Output_co]):
 
     def _model(self, overrides: Overrides) -> tuple[LLMProvider, Overrides]:
         """Return provider and overrides for the model of the overrides, else of the agent."""
+        options = self._options
         name = overrides.model or self._agent.model
-        if self._provider is not None:
+        if options.provider is not None:
             first = chain_of(name)[0] if name else None
-            return self._provider, replace(overrides, model=first and without_vendor(first, self._provider_names))
-        pool = self._providers or _default_pool(self._session.settings)
-        return pool.get(name or self._session.settings.model), replace(overrides, model=None)
-
-
-def _agents_of(agent: Agent[Any, Any] | Project[Any]) -> Mapping[str, Agent[Any, Any]]:
-    """Return the agents by the names that their spending is counted under."""
-    if isinstance(agent, Project) and agent.agents:
-        return agent.agents
-    one = agent.all_agents[0] if isinstance(agent, Project) else agent
-    return {one.name: one}
+            own = options.project.providers if options.project is not None else ()
+            return options.provider, replace(overrides, model=first and without_vendor(first, frozenset(own)))
+        # The pool's provider has the model already.
+        rest = replace(overrides, model=None) if overrides.model else overrides
+        return options.providers.get(name or self._session.settings.model), rest
 
 
 def _identified(query: str | Query) -> str | Query:
@@ -443,10 +453,5 @@ def _identified(query: str | Query) -> str | Query:
 
 
 @lru_cache(maxsize=8)
-def _project_pool(project: Project, settings: Settings) -> ProviderPool:
-    return ProviderPool.from_settings(settings, project.providers)
-
-
-@lru_cache(maxsize=8)
-def _default_pool(settings: Settings) -> ProviderPool:
-    return ProviderPool.from_settings(settings)
+def _pool(project: Project | None, settings: Settings) -> ProviderPool:
+    return ProviderPool.from_settings(settings, project.providers if project is not None else None)

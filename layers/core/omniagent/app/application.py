@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from omniagent.ai.providers import KEYED_VENDORS
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.app.platform import Platform
+from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
 from omniagent.budget.spending import SpendingCounter
 from omniagent.errors import ConfigurationError, RegistryUnavailable, StorageError, TooManyReaders
@@ -25,7 +26,7 @@ from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.project import Project
 from omniagent.session.ids import new_id, user_id_of
-from omniagent.settings import Budget, Settings
+from omniagent.settings import Budget
 from omniagent.tls import check_mongodb_uri, check_url, check_webhook_url, is_laptop
 from omniagent.tracing.redaction import hide
 from omniagent.turns.registry import TurnRegistry
@@ -33,6 +34,7 @@ from omniagent.turns.registry import TurnRegistry
 if TYPE_CHECKING:
     from omniagent.ai.operator import TurnOperator
     from omniagent.ai.result import RunResult
+    from omniagent.ai.runner import RunnerOptions
     from omniagent.app.announcements import Announcements
     from omniagent.session.addresses import SessionAddress
 
@@ -53,6 +55,7 @@ class Application:
             raise ConfigurationError(f"Application(project) must be a Project(agent=…), not {project!r:.100}")
         self.project = project
         self.platform = platform or Platform(project.read_settings())
+        self.settings = self.platform.settings
         hide(self.settings.openai_api_key)
         hide(self.settings.anthropic_api_key)
         check_url("OPENAI_BASE_URL", self.settings.openai_base_url)
@@ -64,10 +67,6 @@ class Application:
         self._adapter: MongoBackendAdapter | None = None
         self._store: ConversationStore | None = None
         self._opening = asyncio.Lock()
-
-    @property
-    def settings(self) -> Settings:
-        return self.platform.settings
 
     @cached_property
     def providers(self) -> ProviderPool:
@@ -93,6 +92,23 @@ class Application:
     def counter(self) -> SpendingCounter:
         """The users' spending. Used only if a budget limits something."""
         return self.platform.counter(self._store)
+
+    @cached_property
+    def _options(self) -> "RunnerOptions":
+        """What all runners share, for as long as the store is open."""
+        from omniagent.ai.runner import RunnerOptions
+
+        project = self.project
+        return RunnerOptions(
+            agents=project.all_agents,
+            project=project,
+            providers=self.providers,
+            registry=self.registry,
+            counter=self.counter if self._has_budgets else MemoryCounter(),
+            approvers=project.approvers,
+            budget=self.settings.budget,
+            budgets=project.budgets,
+        )
 
     @property
     def announcements(self) -> "Announcements":
@@ -179,25 +195,18 @@ class Application:
 
     def runner_for(self, session: MongoSessionManager) -> "TurnOperator":
         """Return the runner of a session, with the hooks, budget and approvers of this deployment."""
-        from omniagent.ai.operator import TurnOperator
-        from omniagent.turns.hooks import TurnHooks
+        from omniagent.ai.operator import OwnOperator
+        from omniagent.turns.hooks import RuntimeHooks
 
         run_queue = self.platform.run_queue
-        hooks = TurnHooks(
+        hooks = RuntimeHooks(
             on_work=partial(run_queue.send_run, session.key) if run_queue.exists else None,
             on_end=partial(self._turn_ended, session.key),
             on_model_call=self.platform.emit_model_call,
             on_refusal=self.platform.emit_refusal,
             leaves_summaries=self.platform.summary_queue.exists,
         )
-        return TurnOperator(
-            self.project,
-            session,
-            providers=self.providers,
-            registry=self.registry,
-            hooks=hooks,
-            counter=self.counter if self._has_budgets else None,
-        )
+        return OwnOperator(self._options, session, hooks)
 
     async def runner_at(self, address: "SessionAddress") -> "TurnOperator":
         """Return the runner of the session with this address."""
@@ -212,7 +221,7 @@ class Application:
         try:
             is_new = await catalog.note_summary_queued(key, rebuild=rebuild)
             if is_new:
-                await self.platform.summary_queue.send(key, rebuild=rebuild)
+                await self.platform.summary_queue.send_summary(key, rebuild=rebuild)
         except BaseException:  # the note may be stored, although that failed
             await catalog.note_summary_done(key, rebuild=rebuild)
             raise
@@ -223,7 +232,7 @@ class Application:
         if is_done:
             await (await self.catalog()).note_summary_done(key, rebuild=rebuild)
         else:
-            await self.platform.summary_queue.send(key, rebuild=rebuild)
+            await self.platform.summary_queue.send_summary(key, rebuild=rebuild)
 
     async def recover(self, error: BaseException) -> None:
         """After a failed request: if MongoDB refused the login and the secret has changed, drop the connection."""
@@ -234,7 +243,7 @@ class Application:
         """End the running turns and store their answers, then close what they use."""
         async with self._opening:
             await self._close_store()
-        for agent in self.project.all_agents:
+        for agent in self.project.all_agents.values():
             await agent.aclose()
         await self.providers.aclose()
         await self.platform.aclose()
@@ -244,31 +253,32 @@ class Application:
         import omniagent.ai.operator  # noqa: F401 - imported to be loaded
 
         self.platform.load()
-        for agent in self.project.all_agents:
+        for agent in self.project.all_agents.values():
             self.providers.get(agent.model or self.settings.model)
 
     @cached_property
     def _has_budgets(self) -> bool:
         """Whether any user has a budget. Then every runner needs the counter, also to delete a user's counts."""
-        of_agents = [agent.budget for agent in self.project.all_agents if agent.budget is not None]
+        of_agents = [agent.budget for agent in self.project.all_agents.values() if agent.budget is not None]
         return any(budget.is_limited for budget in (self.settings.budget, *self.project.budgets.values(), *of_agents))
 
     async def _turn_ended(self, key: str, result: "RunResult") -> None:
+        answer = result.message
         self.platform.emit_turn(result)
         logger.info(
             "turn ended",
             extra={
                 "status": result.status,
-                "turn_number": result.turn_number,
-                "duration_ms": result.message.metadata["durationMs"],
-                "total_tokens": result.usage.total_tokens,
+                "turn_number": answer.turn_number,
+                "duration_ms": answer.metadata["durationMs"],
+                "total_tokens": answer.usage.total_tokens,
                 "stored": result.stored,
             },
         )
         if result.summary_missed and self.platform.summary_queue.exists:
             await self.queue_summary(key)
         if self.settings.webhook_url and result.stored:
-            await self.announcements.announce(key, result.message)
+            await self.announcements.announce(key, answer)
 
     def _check_webhook(self) -> None:
         hide(self.settings.webhook_secret)
@@ -306,6 +316,7 @@ class Application:
         adapter, self._adapter, self._store = self._adapter, None, None
         if adapter is not None:
             await adapter.shutdown()  # ends the running turns, which need the registry
+        self.__dict__.pop("_options", None)
         for part in ("registry", "counter"):  # both may be kept in the store: the next one has its own
             if part in self.__dict__:
                 await self.__dict__.pop(part).aclose()

@@ -74,7 +74,7 @@ class Platform:
 
     def emit_turn(self, result: RunResult) -> None:
         """Count a turn that has ended."""
-        usage, before = result.usage, result.usage_before
+        metadata, usage, before = result.message.metadata, result.message.usage, result.usage_before
         is_failed = result.status == "failed" or not result.stored
         counts = {
             "Turns": int(not result.is_continued),
@@ -94,7 +94,6 @@ class Platform:
             del times["TurnDuration"]  # reported when the turn ends, without its waiting time
         if result.is_continued:
             del times["TimeToFirstToken"]
-        metadata = result.message.metadata
         self.emit(counts, {name: metadata[key] for name, key in times.items() if key in metadata})
 
     def emit_model_call(self, purpose: Purpose, usage: Usage) -> None:

@@ -45,7 +45,8 @@ class JobQueue:
         if self._queue is not None:
             await self._queue.aclose()
 
-    async def _send(self, message: dict[str, Any], delay_seconds: float = 0) -> None:
+    async def send(self, message: dict[str, Any], *, delay_seconds: float = 0) -> None:
+        """Queue a message, to be delivered after the delay."""
         if self._queue is None:
             raise self._missing
         if traceparent := current_traceparent():  # the job continues the sender's trace
@@ -58,21 +59,17 @@ class RunQueue(JobQueue):
 
     _missing = NoRunQueue
 
-    async def send(self, message: dict[str, Any], *, delay_seconds: float = 0) -> None:
-        """Queue a message of any kind, to be delivered after the delay."""
-        await self._send(message, delay_seconds)
-
-    async def send_run(self, key: str, *, delay_seconds: float = 0) -> None:
+    async def send_run(self, key: str) -> None:
         """Queue a session that has work: a turn that was handed over or is dead, or messages in line."""
-        await self.send({"kind": "run", "session_id": key}, delay_seconds=delay_seconds)
+        await self.send({"kind": "run", "session_id": key})
 
 
 class SummaryQueue(JobQueue):
     """Sends summaries to the summary function."""
 
-    async def send(self, key: str, *, rebuild: bool = False) -> None:
+    async def send_summary(self, key: str, *, rebuild: bool = False) -> None:
         """Queue the summary of the session with this key."""
-        await self._send({"session_id": key, "rebuild": rebuild})
+        await self.send({"session_id": key, "rebuild": rebuild})
 
 
 def retry_pause(tries: int) -> float:

@@ -120,7 +120,7 @@ class SummaryJobs:
         from omniagent.ai.model_ends import announced_ends, models_of
 
         application = self._application
-        models = models_of(application.project.all_agents, application.settings)
+        models = models_of(application.project.all_agents.values(), application.settings)
         try:
             ends = await announced_ends(application.providers, models)
         except OmniAgentError as exc:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     import httpcore2
 from omniagent.aio import is_cancelled
-from omniagent.aws.credentials import CredentialCache, Credentials, process_credentials
+from omniagent.aws.credentials import CredentialCache, process_credentials
 from omniagent.aws.http_pool import AwsRefused, AwsUnreachable, open_pool, timeouts
 from omniagent.aws.signature import sign
 
@@ -73,13 +73,14 @@ class AwsJson:
         *,
         region: str | None = None,
         endpoint: str | None = None,
-        credentials: CredentialCache | Credentials = process_credentials,
+        credentials: CredentialCache = process_credentials,
         timeout_seconds: float = 3.0,
         attempts: float = 3,
     ) -> None:
         self._protocol = protocol
         self._region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
         self._endpoint = (endpoint or endpoint_of(protocol.service, self._region)).rstrip("/") + "/"
+        self._headers = {"content-type": protocol.content_type, "host": urlsplit(self._endpoint).netloc}
         self._credentials = credentials
         self._timeouts = timeouts(timeout_seconds)
         self._attempts = attempts
@@ -112,37 +113,12 @@ class AwsJson:
         if http is not None:
             await http.aclose()
 
-    async def _attempt(self, operation: str, body: bytes) -> dict[str, Any]:
-        """Make the call. If AWS says that the credentials have expired, repeat it with new ones."""
-        source = self._credentials
-        if isinstance(source, Credentials):
-            return await self._post(operation, body, source)
-        credentials = await source.get()
-        try:
-            return await self._post(operation, body, credentials)
-        except AwsRefused as refusal:
-            if refusal.code not in _EXPIRED:
-                raise
-            source.forget()
-            renewed = await source.get()
-            if renewed == credentials:
-                raise
-            return await self._post(operation, body, renewed)
-
-    async def _post(self, operation: str, body: bytes, credentials: Credentials) -> dict[str, Any]:
-        headers = {
-            "content-type": self._protocol.content_type,
-            "host": urlsplit(self._endpoint).netloc,
-            "x-amz-target": f"{self._protocol.target}.{operation}",
-        }
-        signed = sign(
-            headers,
-            body,
-            service=self._protocol.service,
-            region=self._region,
-            credentials=credentials,
-            now=datetime.now(UTC),
-        )
+    async def _attempt(self, operation: str, body: bytes, *, is_renewed: bool = False) -> dict[str, Any]:
+        """Send the call. If AWS says that the credentials have expired, send it once more with new ones."""
+        credentials = await self._credentials.get()
+        headers = {**self._headers, "x-amz-target": f"{self._protocol.target}.{operation}"}
+        service, region, now = self._protocol.service, self._region, datetime.now(UTC)
+        signed = sign(headers, body, service=service, region=region, credentials=credentials, now=now)
         if self._http is None:
             self._http = open_pool()
         try:
@@ -154,7 +130,15 @@ class AwsJson:
             if isinstance(exc, asyncio.CancelledError) and is_cancelled():
                 raise
             raise AwsUnreachable(f"{operation}: {type(exc).__name__} {exc}".rstrip()) from exc
-        return _read(operation, response.status, response.content)
+        try:
+            return _read(operation, response.status, response.content)
+        except AwsRefused as refusal:
+            if refusal.code not in _EXPIRED or is_renewed:
+                raise
+            self._credentials.forget()
+            if await self._credentials.get() == credentials:
+                raise
+        return await self._attempt(operation, body, is_renewed=True)
 
 
 _VARIABLE_NAMES = {"secretsmanager": "SECRETS_MANAGER"}

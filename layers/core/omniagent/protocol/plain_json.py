@@ -27,20 +27,18 @@ def parse(text: str) -> Any:
         raise ValueError("nested too deep") from exc
 
 
-def plain(value: Any, depth: int = 0) -> Any:
+def plain(value: Any, depth: int = 0, counted: Callable[[], int] | None = None) -> Any:  # noqa: C901, PLR0911 - one case a kind
     """Return the value as plain JSON: models and dataclasses become objects, anything unknown becomes text.
 
-    Raises ValueError for more than `MAX_VALUES` values, and whatever an object's own code raises.
+    Raises ValueError for more than `MAX_VALUES` values, and whatever an object's own code raises. `counted` counts the
+    values of all levels.
     """
-    return _plain(value, depth, count(1).__next__)
-
-
-def _plain(value: Any, depth: int, counted: Callable[[], int]) -> Any:  # noqa: C901, PLR0911 - one case a kind
+    counted = counted or count(1).__next__
     if counted() > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES} values: too many, or objects that refer to each other")
     match value:
         case Enum():
-            return _plain(value.value, depth, counted)
+            return plain(value.value, depth, counted)
         case None | bool():
             return value
         case int():
@@ -53,16 +51,16 @@ def _plain(value: Any, depth: int, counted: Callable[[], int]) -> Any:  # noqa: 
             return plain_text(str(value))
         case dict():
             return {
-                plain_text(str(key)).replace("\0", ""): _plain(item, depth + 1, counted) for key, item in value.items()
+                plain_text(str(key)).replace("\0", ""): plain(item, depth + 1, counted) for key, item in value.items()
             }
         case list() | tuple() | set() | frozenset():
-            return [_plain(item, depth + 1, counted) for item in value]
+            return [plain(item, depth + 1, counted) for item in value]
         case BaseModel():
-            return _plain(_dumped(value), depth, counted)
+            return plain(_dumped(value), depth, counted)
         case date() | time():
             return value.isoformat()
         case _ if is_dataclass(value) and not isinstance(value, type):
-            return {each.name: _plain(getattr(value, each.name), depth + 1, counted) for each in fields(value)}
+            return {each.name: plain(getattr(value, each.name), depth + 1, counted) for each in fields(value)}
     return plain_text(str(value))
 
 

@@ -29,8 +29,8 @@ async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnHooks:
-    """Called by the runtime. Exceptions are logged and ignored, except those of `on_erase`."""
+class RuntimeHooks:
+    """What the runtime calls. An application makes its own for each request, which need no check."""
 
     on_work: Annotated[Callable[[], Awaitable[None]] | None, check(check_async)] = None
     """Called when the session has work for another process: its turn is handed over because this process runs out of
@@ -48,12 +48,17 @@ class TurnHooks:
     leaves_summaries: bool = False
     """Summaries that an answer does not wait for are generated elsewhere; `RunResult.summary_missed` reports them."""
 
-    def __post_init__(self) -> None:
-        check_fields("TurnHooks", self)
-
     def note_cost(self, purpose: Purpose, usage: Usage) -> None:
         """Report the cost of a model call, if there is a hook."""
         if self.on_model_call is None or not usage.total_tokens:
             return
         with suppress(OmniAgentError), team_code("hook failed", hook="on_model_call"):
             self.on_model_call(purpose, usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnHooks(RuntimeHooks):
+    """Called by the runtime. Exceptions are logged and ignored, except those of `on_erase`."""
+
+    def __post_init__(self) -> None:
+        check_fields("TurnHooks", self)

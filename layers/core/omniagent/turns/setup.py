@@ -16,7 +16,7 @@ from omniagent.settings import Settings
 from omniagent.tracing import Span, SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns import state
-from omniagent.turns.hooks import TurnHooks
+from omniagent.turns.hooks import RuntimeHooks
 from omniagent.turns.journal.records import is_handed_over
 from omniagent.turns.registry import SHORT_RUN, Chunk, TurnRegistry
 
@@ -30,7 +30,7 @@ class SessionSetup:
 
     session: SessionManager
     registry: TurnRegistry
-    hooks: TurnHooks = TurnHooks()
+    hooks: RuntimeHooks = RuntimeHooks()
 
     async def apply(self, head: SessionHead, event: state.Event) -> SessionHead | None:
         """Apply an event and return the session after it. None if it has moved on. Raises `Moved`."""

@@ -8,7 +8,7 @@ from typing import Any
 from omniagent.ai.providers.api_errors import aws_exception, short_code, translated_transport
 from omniagent.ai.providers.stream_reader import EventDecoder, Json
 from omniagent.errors import ModelError, ModelStreamBroken
-from omniagent.network import PeerTimeout
+from omniagent.network import peer_timeout
 
 DRAIN_SECONDS = 0.1
 
@@ -57,10 +57,10 @@ async def _arrivals(
 
     async def pump() -> None:
         try:
-            async with PeerTimeout(first_byte_by) as silence:
+            async with peer_timeout(first_byte_by) as peer_spoke:
                 async for chunk in chunks:
                     if not pieces:
-                        silence.stop()  # from here on the transport's own read timeout applies
+                        peer_spoke()  # from here on the transport's own read timeout applies
                     pieces.append(chunk)
                     arrived.set()
         finally:

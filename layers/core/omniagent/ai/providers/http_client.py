@@ -25,7 +25,7 @@ from omniagent.ai.providers.api_stream import read_events
 from omniagent.ai.providers.llm_provider import KeySource
 from omniagent.ai.providers.stream_reader import Json, counts_of
 from omniagent.errors import ConfigurationError, ModelAuthError, ModelError, ModelUnavailable
-from omniagent.network import AsyncioBackend, PeerTimeout
+from omniagent.network import AsyncioBackend, peer_timeout
 from omniagent.tls import tls_context
 
 CONNECT_SECONDS: Final = 5.0
@@ -145,7 +145,7 @@ class HttpClient:
         base = self._base_url
         url = base._replace(path=base.path.rstrip("/") + path).geturl()
         with translated_transport():
-            async with PeerTimeout(by):
+            async with peer_timeout(by):
                 return await self._accepted(method, url, content, by)
 
     async def _accepted(self, method: str, url: str, content: bytes, by: float) -> httpcore2.Response:

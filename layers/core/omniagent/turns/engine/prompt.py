@@ -17,9 +17,9 @@ def model_request(setup: TurnSetup, instructions: str, messages: Sequence[ChatMe
     return ModelRequest(
         instructions=instructions,
         messages=messages,
-        tools=setup.agent.tool_specs(),
+        tools=setup.agent.tool_specs,
         overrides=setup.overrides,
-        output=setup.agent.output_format(),
+        output=setup.agent.output_format,
         cache_key=setup.session.key,
         user_id=setup.session.user_id,
     )

@@ -271,7 +271,7 @@ class ToolLoop:
         return True
 
     def _schema(self) -> str:
-        output = self._setup.agent.output_format()
+        output = self._setup.agent.output_format
         return json.dumps(output.schema, ensure_ascii=False) if output is not None else ""
 
     def _note_first_token(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
@@ -97,7 +98,7 @@ class ToolStep:
     ) -> None:
         """Run one tool call and record its result or its error, or let it wait."""
         name, callbacks = call.name, self._agent.callbacks
-        context = self._context.for_call(call.call_id)
+        context = replace(self._context, call_id=call.call_id)
         attributes = {TOOL_NAME: name, TOOL_ID: call.call_id}
         with trace_operation(f"tool {name}", kind=SpanKind.TOOL, attributes=attributes) as span:
             try:
