@@ -348,21 +348,6 @@ async def read(journal: LiveJournal) -> bytes:
     return b"".join([frame async for frame in journal.read_frames()])
 
 
-async def test_held_lines_are_seen_when_the_journal_is_closed() -> None:
-    journal = LiveJournal()
-    journal.push(events.TextDelta("0", "a"))
-    journal.hold()
-    journal.push(events.Finish("stop", {}))
-    journal.end()
-    reader = journal.read_frames()
-    assert await anext(reader) == sse.encode(events.TextDelta("0", "a"))
-    waiting = asyncio.ensure_future(anext(reader))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    journal.close()
-    assert await waiting == sse.encode(events.Finish("stop", {})) + sse.DONE
-
-
 async def test_records_are_journaled_and_never_shown() -> None:
     """They contain internal errors, and data that only the provider may see."""
     journal = LiveJournal()
@@ -390,8 +375,7 @@ async def test_a_reader_that_is_cancelled_leaves_the_others_alone() -> None:
     await asyncio.sleep(0)
     leaving.cancel()
     journal.push(events.TextDelta("0", "a"))
-    journal.end()
-    journal.close()
+    journal.close(has_end=True)
     assert await staying == await read(journal)
     with pytest.raises(asyncio.CancelledError):
         await leaving

@@ -38,8 +38,8 @@ class Kept:
         setup = SessionSetup(session=self.session, registry=self.registry)
         head = await setup.apply((await self.session.load()).head, Begin(turn(1)))
         assert head is not None
-        self.keeper = Keeper(setup, head, self.journal)  # type: ignore[arg-type]  # all that it needs
-        self.keeper.watch(lambda: self.reports.put_nowait("stop"), lambda: self.reports.put_nowait("lost"))
+        assert head.turn is not None
+        self.keeper = Keeper(setup, head.turn, self.journal, self.reports.put_nowait)
         return self
 
     def say(self, *texts: str) -> None:
@@ -92,7 +92,7 @@ async def test_a_tick_without_events_writes_nothing_within_a_lease() -> None:
 async def test_the_end_is_written_before_the_keeper_finishes() -> None:
     kept = await Kept(NEVER).begin()
     kept.say("all at once")
-    kept.journal.end()
+    kept.journal.close(has_end=True)
     await kept.keeper.finish(60)
     assert (await kept.chunks())[-1][-1] == sse.DONE_LINE
 

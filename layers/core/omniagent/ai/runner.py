@@ -40,7 +40,7 @@ from omniagent.session.live import SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.naming import name_session
 from omniagent.session.query import Query
-from omniagent.session.summaries import NoteCost, Summarized, SummaryPipeline
+from omniagent.session.summaries import Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback, trace_root
 from omniagent.turns.deadline import TimeLimit
@@ -307,7 +307,7 @@ class Runner(Generic[Output_co]):
     async def summarize(self, *, rebuild: bool = False, time_left: TimeLeft = forever) -> Summarized:
         """Update the summary, or rebuild it from the first turn. Raises `BudgetExceeded`."""
         await self._resolve()
-        pipeline = self._summaries(self._meter(), self._hooks.note_cost)
+        pipeline = self._summaries(self._meter())
         return await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
 
     @traced("erase")
@@ -412,9 +412,9 @@ class Runner(Generic[Output_co]):
         account = agent_account(user_id, self._agent_name or agent.name)
         return Meter(self._counter, account, agent.budget, on_refusal, within=meter)
 
-    def _summaries(self, meter: Meter, note_cost: NoteCost) -> SummaryPipeline:
+    def _summaries(self, meter: Meter) -> SummaryPipeline:
         provider, overrides = self._model(self._agent.summary)
-        return SummaryPipeline(self._session, provider, overrides, meter=meter, note_cost=note_cost)
+        return SummaryPipeline(self._session, provider, overrides, meter=meter, note_cost=self._hooks.note_cost)
 
     def _model(self, overrides: Overrides) -> tuple[LLMProvider, Overrides]:
         """Return provider and overrides for the model of the overrides, else of the agent."""

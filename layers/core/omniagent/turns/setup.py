@@ -10,7 +10,7 @@ from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
 from omniagent.budget.meter import Meter
 from omniagent.session.live import LiveTurn, SessionHead, SessionState
 from omniagent.session.manager import SessionManager
-from omniagent.session.summaries import NoteCost, SummaryPipeline
+from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.window import Limits, token_limit
 from omniagent.settings import Settings
 from omniagent.tracing import Span, SpanKind, bind_context, trace_operation
@@ -37,16 +37,21 @@ class SessionSetup:
         change = state.transition(head, event, self.session.now(), lease_seconds=self.settings.lease_seconds)
         return change.after if await self.session.write(change) else None
 
-    async def settle(self, head: SessionHead, event: state.Event) -> SessionHead | None:
-        """Apply an event of a run's own turn, whatever else has changed since. None if the run has lost the turn."""
-        fresh: SessionHead | None = head
-        while fresh is not None:
+    async def settle(
+        self, decided: Callable[[SessionHead], state.Event | None], head: SessionHead | None = None
+    ) -> SessionHead | None:
+        """Apply the event that a run decides for its own turn, from this session or as it is now, until it fits.
+
+        None if there is nothing to apply, the run has lost the turn, or the session is deleted.
+        """
+        head = head or await self.session.head()
+        while head is not None and (event := decided(head)) is not None:
             try:
-                if (after := await self.apply(fresh, event)) is not None:
+                if (after := await self.apply(head, event)) is not None:
                     return after
             except state.Moved:
                 return None
-            fresh = await self.session.head()
+            head = await self.session.head()
         return None
 
     async def is_alive(self, turn: LiveTurn, key: str | None = None) -> bool:
@@ -78,7 +83,7 @@ class TurnSetup(SessionSetup):
     agent: Agent
     provider: LLMProvider
     overrides: Overrides
-    summaries: Callable[[NoteCost], SummaryPipeline]
+    summaries: Callable[[], SummaryPipeline]
     meter: Meter
     agent_name: str | None = None
     """The agent's name in the project. None: it has only one."""

@@ -59,7 +59,7 @@ async def begin(
         state = state.with_answer(run.closes)
     kept = kept_steps(run.previous, regenerates=run.regenerates)
     with span.resumed():
-        return Turn(TurnRun(setup, head, state, limit, message, previous=run.previous, kept=kept), span).start()
+        return Turn(TurnRun(setup, head, state, limit, message, previous=run.previous, kept=kept), span)
 
 
 async def _admitted(
@@ -106,18 +106,20 @@ def _order(turn: LiveTurn) -> tuple[int, str]:
 
 async def _withdraw(setup: TurnSetup, before: SessionHead, head: SessionHead, queued: QueuedMessage | None) -> None:
     """Take back a turn that may not run, before its first model call. A session that was new is deleted again."""
-    fresh: SessionHead | None = head
-    while fresh is not None and fresh.turn is not None and head.turn is not None and fresh.turn.run == head.turn.run:
-        if queued is not None:
-            signals = await setup.registry.signals(setup.session.key, fresh.turn.journal)
-            queued = replace(queued, is_stopped=signals.stop)
-        is_new = before.version == 0 and not fresh.queue
-        event = states.Erase() if is_new else states.Withdraw(fresh.turn.run, queued, before.changed_at)
-        if await setup.apply(fresh, event) is not None:
-            if is_new:
-                await setup.session.erase_some()
-            return
-        fresh = await setup.session.head()
+    turn = head.turn
+    if turn is None:
+        return
+    if queued is not None:
+        signals = await setup.registry.signals(setup.session.key, turn.journal)
+        queued = replace(queued, is_stopped=signals.stop)
+
+    def withdrawn(fresh: SessionHead) -> states.Event:
+        is_new = before.version == 0 and not fresh.queue and fresh.turn == turn
+        return states.Erase() if is_new else states.Withdraw(turn.run, queued, before.changed_at)
+
+    after = await setup.settle(withdrawn, head)
+    if after is not None and after.is_erased:
+        await setup.session.erase_some()
 
 
 async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) -> Turn | None:

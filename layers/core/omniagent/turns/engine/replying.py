@@ -112,7 +112,7 @@ class Replies:
             return None
         own = question if question is not None and question.node == answer.parent else None
         with span.resumed():
-            return Turn(TurnRun(self._setup, head, state, self._limit, own, base=answer), span).start()
+            return Turn(TurnRun(self._setup, head, state, self._limit, own, base=answer), span)
 
     async def _judged(self, message: SessionMessage) -> Judgement:
         """Judge the replies if the approver may give them. To others who may not, the requests look unknown.

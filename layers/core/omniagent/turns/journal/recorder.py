@@ -20,6 +20,7 @@ from omniagent.messages import (
     TextPart,
     ToolPart,
     plain_text,
+    steering_of,
 )
 from omniagent.protocol import events
 from omniagent.turns.journal.records import Denied, Entry, Failed, Record, Requested, StepWithdrawn, Thought
@@ -83,6 +84,13 @@ class AnswerRecorder:
         """The parts so far, in the order they began. A block without any text was never shown."""
         self._join_pieces()
         return [part for part in self._parts if not _is_empty(part)]
+
+    @property
+    def step_parts(self) -> list[Part]:
+        """The parts of the open step."""
+        self._join_pieces()
+        begun = len(self._at_step[0]) if self._at_step is not None else len(self._parts)
+        return [part for part in self._parts[begun:] if not _is_empty(part)]
 
     @property
     def approved_calls(self) -> list[ToolPart]:
@@ -296,15 +304,19 @@ class AnswerRecorder:
             self.end_block()
             self._show(events.source_event(part))
 
-    def steering(self, message_id: str, text: str) -> None:
-        """Add a user's message that joins the answer. The text is already stored and is not truncated."""
+    def steering(self, message_id: str, text: str) -> bool:
+        """Add a user's message that joins the answer, in full. Returns False if the answer has it already."""
+        if any(part.message_id == message_id for part in steering_of(self._parts)):
+            return False
         self.end_block()
         self._show(events.SteeringData(message_id, {"text": text}))
+        return True
 
     def close(self, *, waiting: bool = False) -> None:
-        """Close everything that is open: the answer ends or waits here."""
+        """Close everything that is open: the answer ends or waits here. What is recorded later is not sent."""
         self.close_parts(waiting=waiting)
         self.finish_step()
+        self.attach(_ignore, _ignore)
 
     def close_parts(self, *, waiting: bool = False) -> None:
         """Close the open text and tool calls within the step. If the turn is `waiting`, its requests stay open."""
@@ -316,11 +328,6 @@ class AnswerRecorder:
                     self.tool_input_error(call_id, "", error=ORPHAN_ERROR, public=ORPHAN_ERROR)
                 else:
                     self.tool_result(part.close())
-
-    def seal(self, *, waiting: bool = False) -> None:
-        """Close the answer for good: later recordings are ignored."""
-        self.close(waiting=waiting)
-        self.attach(_ignore, _ignore)
 
     def add_paragraph(self, text: str) -> None:
         """Add a separate text, apart from any text before it."""

@@ -81,13 +81,13 @@ async def close_turn(setup: SessionSetup, taken: Taken, status: Status) -> None:
     draft = fold(taken.chunks[:-1], base_parts(base), takes_over=False)
     answer = _closed_answer(setup, turn, draft, base, status)
     try:
-        after = await setup.settle(taken.head, End(turn.run, answer))
+        after = await setup.settle(lambda _: End(turn.run, answer), taken.head)
     except StorageRejected:
         from omniagent.turns.engine.reduced_parts import reduced_parts
 
         logger.exception("interrupted answer cannot be stored as it is")
         answer = replace(answer, parts=reduced_parts(answer.parts))
-        after = await setup.settle(taken.head, End(turn.run, answer))
+        after = await setup.settle(lambda _: End(turn.run, answer), taken.head)
     if after is not None:
         turn_state("running", status)
         session_state("running", "idle")

@@ -80,4 +80,4 @@ async def go_on(setup: TurnSetup, limit: TimeLimit, head: SessionHead) -> Turn |
                 base=base,
                 draft=draft,
             )
-            return Turn(run, span).start()
+            return Turn(run, span)
