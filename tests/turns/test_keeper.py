@@ -37,7 +37,6 @@ class Kept:
     async def begin(self) -> "Kept":
         setup = SessionSetup(session=self.session, registry=self.registry)
         head = await setup.apply((await self.session.load()).head, Begin(turn(1)))
-        assert head is not None
         assert head.turn is not None
         self.keeper = Keeper(setup, head.turn, self.journal, self.reports.put_nowait)
         return self

@@ -51,7 +51,7 @@ from omniagent.turns.hooks import TurnHooks
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import TurnRegistry
 from omniagent.turns.setup import SessionSetup, TurnSetup
-from omniagent.turns.state import Switch
+from omniagent.turns.state import Moved, Switch
 from omniagent.turns.watch.stopping import stop_session
 
 if TYPE_CHECKING:
@@ -254,7 +254,8 @@ class Runner(Generic[Output_co]):
             if head.running is not None or head.queue:
                 raise TurnInProgress
             leaf = await self._session.end_of((await named(self._session, head, node)).place)
-            if await setup.apply(head, Switch(leaf)) is not None:
+            with suppress(Moved):
+                await setup.apply(head, Switch(leaf))
                 return
         raise NotFound
 
@@ -361,10 +362,17 @@ class Runner(Generic[Output_co]):
     async def _go_on(
         self, replies: "Sequence[ToolReply]", answer_id: str, approver: "Approver | None", deadline: float | None
     ) -> AnswerSource:
-        from omniagent.turns.engine.replying import Replies
+        from omniagent.ai.approvals import Approver
+        from omniagent.turns.engine.replying import Replies  # needed only for a waiting turn
 
-        setup, limit, rule = await self._setup(), self._limit(deadline), self._approvers
-        return await Replies(setup, replies, limit, message_id=answer_id, approver=approver, rule=rule).open()
+        return await Replies(
+            setup=await self._setup(),
+            replies=replies,
+            limit=self._limit(deadline),
+            message_id=answer_id,
+            approver=approver or Approver(self._session.user, self._session.category),
+            rule=self._approvers,
+        ).open()
 
     def _checked(self, query: str | Query, busy: Busy | None) -> Query:
         message = Query(query) if isinstance(query, str) else query

@@ -2,19 +2,18 @@
 
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
 from omniagent.budget.meter import Meter
-from omniagent.session.live import LiveTurn, SessionHead, SessionState
+from omniagent.session.live import LiveTurn, SessionHead
 from omniagent.session.manager import SessionManager
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.window import Limits, token_limit
 from omniagent.settings import Settings
-from omniagent.tracing import Span, SpanKind, bind_context, trace_operation
-from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
+from omniagent.tracing import bind_context
 from omniagent.turns import state
 from omniagent.turns.hooks import TurnHooks
 from omniagent.turns.journal.records import is_handed_over
@@ -32,10 +31,12 @@ class SessionSetup:
     registry: TurnRegistry
     hooks: TurnHooks = TurnHooks()
 
-    async def apply(self, head: SessionHead, event: state.Event) -> SessionHead | None:
-        """Apply an event and return the session after it. None if it has moved on. Raises `Moved`."""
+    async def apply(self, head: SessionHead, event: state.Event) -> SessionHead:
+        """Apply an event and return the session after it. Raises `Moved` if the session has moved on."""
         change = state.transition(head, event, self.session.now(), lease_seconds=self.settings.lease_seconds)
-        return change.after if await self.session.write(change) else None
+        if not await self.session.write(change):
+            raise state.Moved("another process has changed the session")
+        return change.after
 
     async def settle(
         self, decided: Callable[[SessionHead], state.Event | None], head: SessionHead | None = None
@@ -47,11 +48,11 @@ class SessionSetup:
         head = head or await self.session.head()
         while head is not None and (event := decided(head)) is not None:
             try:
-                if (after := await self.apply(head, event)) is not None:
-                    return after
+                return await self.apply(head, event)
             except state.Moved:
-                return None
-            head = await self.session.head()
+                before, head = head.version, await self.session.head()
+                if head is not None and head.version == before:
+                    return None
         return None
 
     async def is_alive(self, turn: LiveTurn, key: str | None = None) -> bool:
@@ -89,18 +90,6 @@ class TurnSetup(SessionSetup):
     """The agent's name in the project. None: it has only one."""
     name: Callable[[], Coroutine[Any, Any, str]] | None = None
     """Names the session. None: its clients do."""
-
-    def span(self, turn_number: int) -> Span:
-        """Begin the span of a turn's run."""
-        attributes = {AGENT_NAME: self.agent.name, TURN_NUMBER: turn_number}
-        return trace_operation("turn", kind=SpanKind.AGENT, attributes=attributes)
-
-    def with_agent(self, state: SessionState) -> SessionState:
-        """Return what a turn starts from, with the session's agent. Raises if it was given another one meanwhile."""
-        if self.agent_name is None:
-            return state
-        state.head.check_agent(self.agent_name)
-        return replace(state, head=replace(state.head, agent=self.agent_name))
 
     @property
     def window_limits(self) -> Limits:

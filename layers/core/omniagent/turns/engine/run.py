@@ -110,7 +110,8 @@ class TurnRun:
         """
         if self.keeper.signals.mail != self._read_mail:
             self._read_mail = self.keeper.signals.mail
-            if (after := await self.setup.settle(self._join)) is not None and after.turn is not None:
+            after = await self.setup.settle(self._join)
+            if after is not None and after.turn is not None:
                 self.head, self.turn = after, after.turn
         new = [message for message in self.turn.joined if self.recorder.steering(message.id, message.text)]
         return bool(new)

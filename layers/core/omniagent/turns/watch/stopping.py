@@ -14,7 +14,8 @@ async def stop_session(setup: SessionSetup, message_id: str | None) -> bool:
     while (head := await setup.session.head()) is not None:
         try:
             if any(message_id in (None, message.id) and not message.is_stopped for message in head.queue):
-                is_stopped = await setup.apply(head, StopQueued(message_id)) is not None or is_stopped
+                await setup.apply(head, StopQueued(message_id))
+                is_stopped = True
                 continue
             turn = head.turn
             if turn is None or not await _is_meant(setup, turn, message_id):
@@ -24,7 +25,8 @@ async def stop_session(setup: SessionSetup, message_id: str | None) -> bool:
                 is_stopped, message_id = True, turn.id
                 if not await _waits(setup, turn):
                     return True
-            elif await _stop_waiting(setup, head, turn):
+            else:
+                await _stop_waiting(setup, head, turn)
                 return True
         except Moved:
             continue
@@ -52,15 +54,12 @@ async def _waits(setup: SessionSetup, turn: LiveTurn) -> bool:
     return head is not None and head.waiting is not None and head.waiting.id == turn.id
 
 
-async def _stop_waiting(setup: SessionSetup, head: SessionHead, turn: LiveTurn) -> bool:
+async def _stop_waiting(setup: SessionSetup, head: SessionHead, turn: LiveTurn) -> None:
     answer = await setup.session.node(turn.id)
     if answer is None:
-        return True  # deleted meanwhile
+        return  # deleted meanwhile
     after = await setup.apply(head, Close(closed(answer, "cancelled", STOPPED_ERROR)))
-    if after is None:
-        return False
     turn_state("waiting", "cancelled", stop_reason="cancelled")
     session_state("waiting", "idle")
     if after.queue:
         await call_back(setup.hooks.on_work)
-    return True
