@@ -43,7 +43,7 @@ class Kept:
 
     def say(self, *texts: str) -> None:
         for text in texts:
-            self.journal.push(TextDelta("0", text))
+            self.journal.add(TextDelta("0", text))
 
     async def chunks(self) -> list[list[bytes]]:
         found = await self.registry.read(self.session.key, "answer-1")

@@ -49,16 +49,16 @@ async def conclude(run: TurnRun, ending: Ending) -> RunResult:
     except Exception as exc:
         error = exc if isinstance(exc, OmniAgentError) else OmniAgentError(f"{type(exc).__name__}: {exc}")
         logger.exception("answer not stored; the journal keeps it for the next process")
-        run.journal.push(events.Error(error.public))
+        run.journal.add(events.Error(error.public))
         return _result(run, answer, "error", error)
     if answer.status != ending.status:  # it was reduced
         ending = replace(ending, status="failed", reason="error", error=AnswerTooLong())
     if ending.stop_reason in ("cancelled", "deadline", "shutdown"):
-        run.journal.push(events.Abort(ending.stop_reason))
-    run.journal.push(events.Finish(ending.reason, dict(answer.metadata)))
-    run.journal.push(events.DataSession(_session_data(run, answer)))
+        run.journal.add(events.Abort(ending.stop_reason))
+    run.journal.add(events.Finish(ending.reason, dict(answer.metadata)))
+    run.journal.add(events.DataSession(_session_data(run, answer)))
     if ending.error is not None:
-        run.journal.push(events.Error(ending.error.public))
+        run.journal.add(events.Error(ending.error.public))
     return _result(run, answer, ending.reason, ending.error, stored=True)
 
 

@@ -115,31 +115,23 @@ class Keeper:
 
         If a write's outcome is unknown, it is repeated with identical bytes: a follower may already have read it.
         """
+        session, journal = self._session, self._journal
+        lease, tick = session.settings.lease_seconds, session.settings.tick_seconds
+        pause = timedelta(seconds=lease / 3 - min(tick, lease / 6))
         async with self._flushing:
-            if self._is_lost:
-                return
-            end = len(self._journal.lines)
-            while self._written < end:
-                await self._append(self._journal.lines[self._written : end])
-            lease, tick = self._session.settings.lease_seconds, self._session.settings.tick_seconds
-            if self._session.now() - self._written_at > timedelta(seconds=lease / 3 - min(tick, lease / 6)):
-                await self._append([])
-
-    async def _append(self, lines: list[bytes]) -> None:
-        chunk = self._unconfirmed
-        if chunk is None:
-            text = b"\n".join(_fitting(lines))
-            chunk = Chunk(self._next_chunk, self._turn.run[:SHORT_RUN], self._session.now(), text)
-        self._unconfirmed = chunk
-        if not await self._registry.append(self._session.key, self._turn.journal, chunk):
-            self._is_lost = True
-            self._written = len(self._journal.lines)
-            self._stop("lost")
-            return
-        self._unconfirmed = None
-        self._next_chunk += 1
-        self._written += chunk.lines.count(b"\n") + bool(chunk.lines)
-        self._written_at = chunk.at
+            end = len(journal.lines)
+            while not self._is_lost and (self._written < end or session.now() - self._written_at > pause):
+                lines = _fitting(journal.lines[self._written : end])
+                new = Chunk(self._next_chunk, self._turn.run[:SHORT_RUN], session.now(), b"\n".join(lines))
+                self._unconfirmed = chunk = self._unconfirmed or new
+                if not await self._registry.append(session.key, self._turn.journal, chunk):
+                    self._is_lost = True
+                    self._stop("lost")
+                    return
+                self._unconfirmed = None
+                self._next_chunk += 1
+                self._written += chunk.lines.count(b"\n") + bool(chunk.lines)
+                self._written_at = chunk.at
 
     def _note(self, failure: BaseException | None) -> None:
         if failure is not None and not self._failing:

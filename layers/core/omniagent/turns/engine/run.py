@@ -84,7 +84,7 @@ class TurnRun:
         next_chunk = draft.next_chunk if draft is not None else 0
         self.keeper = Keeper(setup, head.turn, self.journal, self.stop, next_chunk=next_chunk)
         self.recorder = draft.recorder if draft is not None else AnswerRecorder()
-        self.recorder.attach(self.journal.push, self.journal.note)
+        self.recorder.attach(self.journal.add)
         self.progress = _progress(base, kept, draft)
         self.stop_reason: StopReason | None = None
         self.early_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()

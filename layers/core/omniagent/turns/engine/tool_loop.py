@@ -88,7 +88,7 @@ class ToolLoop:
         draft, max_steps = self._run.draft, self._setup.settings.max_steps
         if approved := self._recorder.approved_calls:
             in_doubt = draft is not None and draft.has_approved
-            self._recorder.note(ApprovedStarted())
+            self._recorder.record(ApprovedStarted())
             await self._run.keeper.checkpoint()
             await ToolStep(self._run, self._context).run_approved(approved, in_doubt=in_doubt)
         reason = await self._catch_up(draft) if draft is not None and draft.steps else None
@@ -152,7 +152,7 @@ class ToolLoop:
         # Longer arguments are an error, complete or truncated.
         written = [(call.call_id, call.name, call.arguments[: MAX_INPUT_CHARS + 1]) for call in calls]
         seconds_ago = time.monotonic() - (self._progress.first_token_at or time.monotonic())
-        self._recorder.note(StepEnded(finish.reason, written, time.time() - seconds_ago, self._model))
+        self._recorder.record(StepEnded(finish.reason, written, time.time() - seconds_ago, self._model))
         self._progress.note_model(self._model)
         self._progress.has_moved = True
         return finish.reason, calls
@@ -176,7 +176,7 @@ class ToolLoop:
 
     async def _count(self, usage: Usage) -> None:
         self._progress.usage += usage
-        self._recorder.note(Counted(usage.to_dict()))
+        self._recorder.record(Counted(usage.to_dict()))
         await self._setup.meter.count(usage)
 
     async def _stream(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:

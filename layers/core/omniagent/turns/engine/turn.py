@@ -95,11 +95,11 @@ class Turn:
         """Push the start of the answer, unless the journal already has it."""
         run, turn = self._run, self._run.turn
         if run.draft is None:
-            run.journal.note(RunStarted(turn.run, turn.attempt, time.time()))
+            run.journal.add(RunStarted(turn.run, turn.attempt, time.time()))
         elif run.draft.has_started:
             return
         metadata = {"sessionId": self._setup.session.session_id, "turnNumber": turn.number}
-        run.journal.push(events.Start(turn.id, metadata | {"nodeId": turn.id, "parentId": turn.question}))
+        run.journal.add(events.Start(turn.id, metadata | {"nodeId": turn.id, "parentId": turn.question}))
         if run.base is not None:
             from omniagent.turns.engine.waiting import go_on_with  # needed only for a turn that waited
 
@@ -179,7 +179,7 @@ class Turn:
     async def _hand_over(self, record: HandedOver) -> None:
         """Leave the turn to another process. Streams here end without `finish`, and their readers resume."""
         run = self._run
-        run.journal.note(record)
+        run.journal.add(record)
         await run.keeper.finish(run.limit.closing_seconds(self._setup.settings.lease_seconds))
         logger.info("turn handed over", extra={"turn_id": run.turn.id, "attempt": run.turn.attempt})
         run.journal.close()

@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 
 from omniagent.protocol import sse
-from omniagent.protocol.events import ResetStep, StreamEvent
-from omniagent.turns.journal.records import Record, is_shown, record_line, surviving, unread, withdraws
+from omniagent.protocol.events import ResetStep
+from omniagent.turns.journal.records import Entry, Record, is_shown, record_line, surviving, unread, withdraws
 from omniagent.turns.registry import MAX_CHUNK_BYTES
 
 KEEP_ALIVE_SECONDS = 15.0
 
 
 class LiveJournal:
-    """Each event is encoded once, when it is pushed. Readers start at the first line and read at their own pace."""
+    """Each event is encoded once, when it is added. Readers start at the first line and read at their own pace."""
 
     def __init__(self, lines: Iterable[bytes] = ()) -> None:
         self.lines: list[bytes] = list(lines)
@@ -20,19 +21,19 @@ class LiveJournal:
         self._news = asyncio.Event()
         """Set and cleared at once, for those who wait."""
 
-    def push(self, event: StreamEvent) -> None:
-        self.lines.append(sse.line(event))
-        self._news.set()
-        self._news.clear()
+    def add(self, entry: Entry) -> None:
+        """Add an event, or a record that clients do not see.
 
-    def note(self, record: Record) -> None:
-        """Add a record that clients do not see. One that cannot be written is dropped: only a successor reads it."""
-        try:
-            line = record_line(record)
-        except (TypeError, ValueError):
+        A record that cannot be written is dropped: only a successor reads it.
+        """
+        if not isinstance(entry, Record):
+            self.lines.append(sse.line(entry))
+            self._news.set()
+            self._news.clear()
             return
-        if len(line) <= MAX_CHUNK_BYTES:
-            self.lines.append(line)
+        with suppress(TypeError, ValueError):
+            if len(line := record_line(entry)) <= MAX_CHUNK_BYTES:
+                self.lines.append(line)
 
     def close(self, *, has_end: bool = False) -> None:
         """Let the readers end here. Without the end of the answer, they resume."""
