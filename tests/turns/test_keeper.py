@@ -15,7 +15,7 @@ from omniagent.turns.engine.keeper import Keeper
 from omniagent.turns.journal.live_journal import LiveJournal
 from omniagent.turns.registry import MAX_CHUNK_BYTES, Chunk
 from omniagent.turns.setup import SessionSetup
-from omniagent.turns.state import Begin
+from omniagent.turns.state_events import Begin
 from tests.fixtures.package_log import logged
 from tests.persistence.turns import turn
 from tests.runner.sessions import until

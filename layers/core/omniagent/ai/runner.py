@@ -51,7 +51,8 @@ from omniagent.turns.hooks import TurnHooks
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import TurnRegistry
 from omniagent.turns.setup import SessionSetup, TurnSetup
-from omniagent.turns.state import Moved, Switch
+from omniagent.turns.state import Moved
+from omniagent.turns.state_events import Switch
 from omniagent.turns.watch.stopping import stop_session
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """`SessionSetup` and `TurnSetup`: what changes, and what runs, the turns of one session."""
 
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +12,7 @@ from omniagent.session.manager import SessionManager
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.window import Limits, token_limit
 from omniagent.settings import Settings
-from omniagent.tracing import bind_context
-from omniagent.turns import state
+from omniagent.turns import state, state_events
 from omniagent.turns.hooks import TurnHooks
 from omniagent.turns.journal.records import is_handed_over
 from omniagent.turns.registry import SHORT_RUN, Chunk, TurnRegistry
@@ -31,7 +29,7 @@ class SessionSetup:
     registry: TurnRegistry
     hooks: TurnHooks = TurnHooks()
 
-    async def apply(self, head: SessionHead, event: state.Event) -> SessionHead:
+    async def apply(self, head: SessionHead, event: state_events.Event) -> SessionHead:
         """Apply an event and return the session after it. Raises `Moved` if the session has moved on."""
         change = state.transition(head, event, self.session.now(), lease_seconds=self.settings.lease_seconds)
         if not await self.session.write(change):
@@ -39,7 +37,7 @@ class SessionSetup:
         return change.after
 
     async def settle(
-        self, decided: Callable[[SessionHead], state.Event | None], head: SessionHead | None = None
+        self, decided: Callable[[SessionHead], state_events.Event | None], head: SessionHead | None = None
     ) -> SessionHead | None:
         """Apply the event that a run decides for its own turn, from this session or as it is now, until it fits.
 
@@ -66,11 +64,6 @@ class SessionSetup:
             return True
         last_at = last.at if last is not None else None
         return state.is_dead(turn, last_at, self.session.now(), self.settings.lease_seconds)
-
-    def bound(self) -> AbstractContextManager[None]:
-        """Log and trace with the session's ids while the context lasts."""
-        session = self.session
-        return bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category)
 
     @property
     def settings(self) -> Settings:

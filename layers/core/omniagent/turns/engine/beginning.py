@@ -11,6 +11,7 @@ from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionState
 from omniagent.tracing import Span, SpanKind, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
+from omniagent.turns import decisions, state_events
 from omniagent.turns import state as states
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.run import TurnRun
@@ -23,7 +24,7 @@ MAX_COUNTS, COUNT_SECONDS = 20, 0.05
 
 
 async def begin(
-    setup: TurnSetup, state: SessionState, run: states.Run, limit: TimeLimit, *, queued: QueuedMessage | None = None
+    setup: TurnSetup, state: SessionState, run: decisions.Run, limit: TimeLimit, *, queued: QueuedMessage | None = None
 ) -> Turn:
     """Give a message the turn and start it. Raises `TooManyTurns`, and `Moved` if the session has moved on.
 
@@ -46,7 +47,7 @@ async def begin(
     with turn_span(setup, turn.number) as span:
         if run.closes is not None or queued is not None or state.head.version == 0:
             await _check_limit(setup)  # a refusal must leave no trace: closed requests, a turn others saw, a session
-        head = await setup.apply(state.head, states.Begin(turn, run.closes))
+        head = await setup.apply(state.head, state_events.Begin(turn, run.closes))
         try:
             await _check_limit(setup, head.turn)
         except OmniAgentError:
@@ -54,7 +55,7 @@ async def begin(
             raise
         if run.closes is not None:
             state = state.with_answer(run.closes)
-        kept = kept_steps(run.previous, regenerates=run.regenerates)
+        kept = kept_steps(run.previous, regenerates=run.regenerates) if run.previous is not None else ()
         return Turn(TurnRun(setup, head, state, limit, message, previous=run.previous, kept=kept), span)
 
 
@@ -62,16 +63,15 @@ async def begin(
 def turn_span(setup: TurnSetup, turn_number: int) -> Iterator[Span]:
     """Start a run of a turn in its span. The turn ends the span, unless it does not start."""
     attributes = {AGENT_NAME: setup.agent.name, TURN_NUMBER: turn_number}
-    with setup.bound():
-        span = trace_operation("turn", kind=SpanKind.AGENT, attributes=attributes)
-        try:
-            with span.resumed():
-                yield span
-        except BaseException as exc:
-            if not isinstance(exc, states.Moved):
-                span.error(exc)
-            span.end()
-            raise
+    span = trace_operation("turn", kind=SpanKind.AGENT, attributes=attributes)
+    try:
+        with span.resumed():
+            yield span
+    except BaseException as exc:
+        if not isinstance(exc, states.Moved):
+            span.error(exc)
+        span.end()
+        raise
 
 
 async def _check_limit(setup: TurnSetup, own: LiveTurn | None = None) -> None:
@@ -108,9 +108,10 @@ async def _withdraw(setup: TurnSetup, before: SessionHead, head: SessionHead, qu
         signals = await setup.registry.signals(setup.session.key, turn.journal)
         queued = replace(queued, is_stopped=signals.stop)
 
-    def withdrawn(fresh: SessionHead) -> states.Event:
-        is_new = before.version == 0 and not fresh.queue and fresh.turn == turn
-        return states.Erase() if is_new else states.Withdraw(turn.run, queued, before.changed_at)
+    def withdrawn(fresh: SessionHead) -> state_events.Event:
+        is_own = fresh.turn is not None and fresh.turn.run == turn.run
+        is_new = before.version == 0 and not fresh.queue and is_own
+        return state_events.Erase() if is_new else state_events.Withdraw(turn.run, queued, before.changed_at)
 
     after = await setup.settle(withdrawn, head)
     if after is not None and after.is_erased:
@@ -121,12 +122,12 @@ async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) ->
     """Begin the turn of the first message in line. None if it was stopped. Raises `TooManyTurns` and `Moved`."""
     message = head.queue[0]
     if message.is_stopped:
-        await setup.apply(head, states.StopQueued(message.id))
+        await setup.apply(head, state_events.StopQueued(message.id))
         return None
     state = await setup.session.load(message.query)
     if state.head.version != head.version:
         raise states.Moved("the session has changed since")
     setup.meter.forget()
-    run = states.Run(states.question_of(message.query, state.after, state.spot, message.node))
+    run = decisions.Run(states.question_of(message.query, state.after, state.spot, message.node))
     # Its waiting time does not count as turn time.
     return await begin(setup, state, run, replace(limit, started_at=time.monotonic()), queued=message)

@@ -21,7 +21,7 @@ from omniagent.session.live import SessionMessage
 from omniagent.team_code import team_code
 from omniagent.tracing import current_traceparent
 from omniagent.turns.engine.run import TurnRun
-from omniagent.turns.state import End, Wait
+from omniagent.turns.state_events import End, Wait
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Ending:
 
 
 async def conclude(run: TurnRun, ending: Ending) -> RunResult:
-    """Store the answer and push the events that end the stream, whatever fails."""
+    """Store the answer and add the events that end the stream, whatever fails."""
     if ending.status == "waiting" and await run.keeper.is_stopped():
         ending = Ending("cancelled", "other", "cancelled")
     answer = _closed(run, ending)
@@ -129,9 +129,9 @@ def _result(
 
 
 def _session_data(run: TurnRun, answer: SessionMessage) -> dict[str, Any]:
-    new_summary = run.summary if run.summary is not None and run.summary.done() else None
-    has_summary = new_summary is not None and not new_summary.cancelled() and new_summary.exception() is None
-    summarized_to = new_summary.result().end_turn_number if new_summary is not None and has_summary else 0
+    task, summarized_to = run.summary, run.state.summarized_to
+    if task is not None and task.done() and not task.cancelled() and task.exception() is None:
+        summarized_to = max(summarized_to, task.result().end_turn_number)
     return {
         "sessionId": run.setup.session.session_id,
         "turnNumber": answer.turn_number,
@@ -140,7 +140,7 @@ def _session_data(run: TurnRun, answer: SessionMessage) -> dict[str, Any]:
         "status": answer.status,
         "name": run.state.head.name,
         "usage": run.progress.usage.to_dict(),
-        "summarizedTo": max(run.state.summarized_to, summarized_to),
+        "summarizedTo": summarized_to,
         **({"output": answer.metadata["output"]} if "output" in answer.metadata else {}),
     }
 

@@ -18,7 +18,8 @@ from omniagent.turns.engine.turn import Turn
 from omniagent.turns.engine.waiting import Judge, Judgement, frames_after
 from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.setup import TurnSetup
-from omniagent.turns.state import Moved, PartReply, Reply
+from omniagent.turns.state import Moved
+from omniagent.turns.state_events import PartReply, Reply
 from omniagent.turns.watch.closing import close_expired
 
 MAX_READS = 20
@@ -39,14 +40,13 @@ class Replies:
 
     async def open(self) -> AnswerSource:
         """Return the rest of the answer. Raises a `RequestError` if a reply is not acceptable: nothing has changed."""
-        with self.setup.bound():
-            for _ in range(MAX_READS):
-                name = self.message_id or await self._latest()
-                state = await self.setup.session.load(Query(regenerate=True, replaces=name))
-                with suppress(Moved):
-                    if (answer := await self._given(state)) is not None:
-                        return answer
-            raise TurnInProgress(retry_after=1.0)
+        for _ in range(MAX_READS):
+            name = self.message_id or await self._latest()
+            state = await self.setup.session.load(Query(regenerate=True, replaces=name))
+            with suppress(Moved):
+                if (answer := await self._given(state)) is not None:
+                    return answer
+        raise TurnInProgress(retry_after=1.0)
 
     async def _latest(self) -> str | None:
         """Return the id of the answer that replies without an id are for."""

@@ -16,7 +16,7 @@ from omniagent.turns.journal.fold import Draft
 from omniagent.turns.journal.live_journal import LiveJournal
 from omniagent.turns.journal.recorder import AnswerRecorder
 from omniagent.turns.setup import TurnSetup
-from omniagent.turns.state import Join
+from omniagent.turns.state_events import Join
 
 
 @dataclass(slots=True)

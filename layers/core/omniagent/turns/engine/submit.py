@@ -9,6 +9,7 @@ from omniagent.ai.result import AnswerSource
 from omniagent.errors import InvalidRequest, TooManyTurns, TurnInProgress
 from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
 from omniagent.session.query import Query
+from omniagent.turns import decisions, state_events
 from omniagent.turns import state as states
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.beginning import begin
@@ -35,12 +36,11 @@ class Submission:
 
     async def open(self) -> AnswerSource:
         """Return the answer to read. Raises a `RequestError`, or the error that makes the session unavailable."""
-        with self.setup.bound():
-            while True:
-                state, decision = await self._decided()
-                with suppress(states.Moved):
-                    if (source := await self._carried_out(state, decision)) is not None:
-                        return source
+        while True:
+            state, decision = await self._decided()
+            with suppress(states.Moved):
+                if (source := await self._carried_out(state, decision)) is not None:
+                    return source
 
     async def accept(self) -> None:
         """Put the message in line, for another process to answer it later. Raises a `RequestError` if it is refused."""
@@ -50,9 +50,9 @@ class Submission:
         is_queued = False
         while not is_queued:
             state, decision = await self._decided(background=True)
-            if isinstance(decision, states.Refuse):
+            if isinstance(decision, decisions.Refuse):
                 raise decision.error
-            if not isinstance(decision, states.GetInLine):
+            if not isinstance(decision, decisions.GetInLine):
                 break  # it is in line, being answered, or answered
             busy = [turn for _, turn in await self.setup.session.busy_sessions() if turn is None or turn.until is None]
             if len(busy) >= setup.settings.max_readers_per_user:
@@ -63,26 +63,26 @@ class Submission:
                 is_queued = True
         await call_back(setup.hooks.on_work)
 
-    async def _carried_out(self, state: SessionState, decision: states.Decision) -> AnswerSource | None:
+    async def _carried_out(self, state: SessionState, decision: decisions.Decision) -> AnswerSource | None:
         """Do what was decided. None if the session has moved on, so it is decided again."""
         match decision:
-            case states.Refuse(error):
+            case decisions.Refuse(error):
                 raise error
-            case states.Replay(answer):
+            case decisions.Replay(answer):
                 return ReplayedAnswer(self.setup.session.session_id, answer)
-            case states.Run():
+            case decisions.Run():
                 await self.setup.meter.admit()
                 return await begin(self.setup, state, decision, self.limit)
-            case states.GoOn(is_own=False):
+            case decisions.GoOn(is_own=False):
                 await self._finish(state.head)
-            case states.Follow() | states.GoOn():
-                is_dead = isinstance(decision, states.GoOn)
+            case decisions.Follow() | decisions.GoOn():
+                is_dead = isinstance(decision, decisions.GoOn)
                 return await follow(self.setup, state.head, self.limit, is_dead=is_dead)
-            case states.Interrupt() if state.head.turn is not None:
+            case decisions.Interrupt() if state.head.turn is not None:
                 await self._interrupt(state.head.turn)
-            case states.GetInLine(message, closes):
+            case decisions.GetInLine(message, closes):
                 return await self._queued(state.head, message, closes)
-            case states.WaitInLine():
+            case decisions.WaitInLine():
                 message = next(each for each in state.head.queue if each.id == self.query.message_id)
                 if state.head.queue[0] is message:  # its request may have died before the signal
                     await self._signal(state.head)
@@ -127,7 +127,7 @@ class Submission:
 
         return QueuedAnswer(self.setup, self.query, message.node, self.limit, seat)
 
-    async def _decided(self, *, background: bool = False) -> tuple[SessionState, states.Decision]:
+    async def _decided(self, *, background: bool = False) -> tuple[SessionState, decisions.Decision]:
         """Read the session and decide, after a look at the running turn's journal if there is one."""
         setup = self.setup
         state = await setup.session.load(self.query)
@@ -147,7 +147,7 @@ class Submission:
 
     async def _enqueue(self, head: SessionHead, message: QueuedMessage, closes: SessionMessage | None) -> None:
         """Put a message in line."""
-        event = states.Close(closes, message) if closes is not None else states.Enqueue(message)
+        event = state_events.Close(closes, message) if closes is not None else state_events.Enqueue(message)
         await self._signal(await self.setup.apply(head, event))
 
     async def _signal(self, head: SessionHead) -> None:

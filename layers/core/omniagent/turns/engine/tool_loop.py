@@ -86,7 +86,7 @@ class ToolLoop:
         approved calls.
         """
         draft, max_steps = self._run.draft, self._setup.settings.max_steps
-        if approved := self._recorder.approved_calls:
+        if self._run.base is not None and (approved := self._recorder.approved_calls):
             in_doubt = draft is not None and draft.has_approved
             self._recorder.record(ApprovedStarted())
             await self._run.keeper.checkpoint()

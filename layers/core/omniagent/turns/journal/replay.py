@@ -181,13 +181,13 @@ def emit_result(recorder: AnswerRecorder, part: ToolPart) -> None:
     recorder.tool_result(part)
 
 
-def kept_steps(answer: SessionMessage | None, *, regenerates: bool = False) -> Sequence[Part]:
+def kept_steps(answer: SessionMessage, *, regenerates: bool = False) -> Sequence[Part]:
     """Return the steps that are not repeated when a turn that was closed early is answered again: those up to the last
     one with a call that may have taken effect, without the text after its calls.
 
     Empty for the regeneration of a stopped answer: its user wants a different one.
     """
-    if answer is None or answer.status in ("complete", "waiting") or (regenerates and answer.status == "cancelled"):
+    if answer.status in ("complete", "waiting") or (regenerates and answer.status == "cancelled"):
         return ()
     parts = answer.parts
     ran = [index for index, part in enumerate(parts) if isinstance(part, ToolPart) and part.may_have_run]

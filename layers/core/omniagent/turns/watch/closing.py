@@ -15,7 +15,8 @@ from omniagent.turns.journal.fold import Draft, fold
 from omniagent.turns.journal.records import RunStarted, record_line
 from omniagent.turns.registry import SHORT_RUN, Chunk
 from omniagent.turns.setup import SessionSetup
-from omniagent.turns.state import Close, End, Moved, TakeOver, closed_by_message, is_over
+from omniagent.turns.state import Moved, closed_by_message, is_over
+from omniagent.turns.state_events import Close, End, TakeOver
 
 logger = logging.getLogger(__name__)
 

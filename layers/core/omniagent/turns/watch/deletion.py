@@ -18,7 +18,8 @@ from omniagent.session.manager import SessionManager
 from omniagent.team_code import team_code
 from omniagent.turns.hooks import EraseHook
 from omniagent.turns.registry import TurnRegistry
-from omniagent.turns.state import Erase, is_dead, transition
+from omniagent.turns.state import is_dead, transition
+from omniagent.turns.state_events import Erase
 
 logger = logging.getLogger(__name__)
 

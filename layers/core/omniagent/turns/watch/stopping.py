@@ -4,7 +4,8 @@ from omniagent.session.live import LiveTurn, SessionHead
 from omniagent.tracing import session_state, turn_state
 from omniagent.turns.hooks import call_back
 from omniagent.turns.setup import SessionSetup
-from omniagent.turns.state import STOPPED_ERROR, Close, Moved, StopQueued, closed
+from omniagent.turns.state import STOPPED_ERROR, Moved, closed
+from omniagent.turns.state_events import Close, StopQueued
 from omniagent.turns.watch.closing import close_dead
 
 

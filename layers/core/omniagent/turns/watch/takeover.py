@@ -8,6 +8,7 @@ from dataclasses import replace
 from omniagent.ai.result import AnswerSource
 from omniagent.aio import both
 from omniagent.session.live import SessionHead
+from omniagent.tracing import bind_context
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.beginning import begin_queued, turn_span
 from omniagent.turns.engine.run import TurnRun
@@ -45,7 +46,7 @@ async def go_on(setup: TurnSetup, limit: TimeLimit, head: SessionHead) -> Turn |
     A turn that was stopped is closed as cancelled; one that cannot be continued, as interrupted.
     """
     session = setup.session
-    with setup.bound():
+    with bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category):
         taken = await taken_over(setup, head)
         if taken is None:
             return None
@@ -74,7 +75,7 @@ async def go_on(setup: TurnSetup, limit: TimeLimit, head: SessionHead) -> Turn |
                 turn.message or state.question,
                 previous=previous,
                 # Once started, the journal already contains the kept steps.
-                kept=() if draft.has_started else kept_steps(previous),
+                kept=kept_steps(previous) if previous is not None and not draft.has_started else (),
                 base=base,
                 draft=draft,
             )
