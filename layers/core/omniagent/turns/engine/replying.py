@@ -41,19 +41,14 @@ class Replies:
     async def open(self) -> AnswerSource:
         """Return the rest of the answer. Raises a `RequestError` if a reply is not acceptable: nothing has changed."""
         for _ in range(MAX_READS):
-            name = self.message_id or await self._latest()
+            name = self.message_id or None
+            if name is None and (head := await self.setup.session.head()) is not None:
+                name = head.leaf.node if head.turn is None else head.turn.id
             state = await self.setup.session.load(Query(regenerate=True, replaces=name))
             with suppress(Moved):
                 if (answer := await self._given(state)) is not None:
                     return answer
         raise TurnInProgress(retry_after=1.0)
-
-    async def _latest(self) -> str | None:
-        """Return the id of the answer that replies without an id are for."""
-        head = await self.setup.session.head()
-        if head is None:
-            return None
-        return head.leaf.node if head.turn is None else head.turn.id
 
     async def _given(self, state: SessionState) -> AnswerSource | None:
         message = state.earlier

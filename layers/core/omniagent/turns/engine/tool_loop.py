@@ -36,6 +36,7 @@ from omniagent.messages import (
     SourcePart,
     SteeringPart,
     TextPart,
+    ToolPart,
     Usage,
     plain_text,
 )
@@ -50,9 +51,9 @@ from omniagent.turns.journal.records import ApprovedStarted, Counted, StepEnded,
 
 MAX_NAME_CHARS = 256
 """Maximum length of a tool call's name and id. No tool has a longer one, and its event must fit into one chunk."""
-EVENTS = "yield ModelText(…) and the like, and ModelFinish(…) last"
 MAX_REJECTED_CHARS = 20_000
 """Maximum length of an answer that the model is shown to correct it, and of what is wrong with it."""
+WHAT_TO_YIELD = "yield ModelText(…) and the like, and ModelFinish(…) last"
 
 
 class HandOver(Exception):
@@ -86,7 +87,8 @@ class ToolLoop:
         approved calls.
         """
         draft, max_steps = self._run.draft, self._setup.settings.max_steps
-        if self._run.base is not None and (approved := self._recorder.approved_calls):
+        parts = self._recorder.parts if self._run.base is not None else []
+        if approved := [part for part in parts if isinstance(part, ToolPart) and part.is_approved]:
             in_doubt = draft is not None and draft.has_approved
             self._recorder.record(ApprovedStarted())
             await self._run.keeper.checkpoint()
@@ -211,7 +213,9 @@ class ToolLoop:
                     case ModelFinish():
                         return event, calls
                     case _:
-                        raise ConfigurationError(f"{self._setup.model}: the provider yielded {event!r:.100}: {EVENTS}")
+                        raise ConfigurationError(
+                            f"{self._setup.model}: the provider yielded {event!r:.100}: {WHAT_TO_YIELD}"
+                        )
         raise ModelStreamBroken(f"{self._setup.model}: the stream has no end: no ModelFinish came")
 
     async def _replace_model(self, model: str, request: ModelRequest) -> None:

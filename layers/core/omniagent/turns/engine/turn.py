@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -37,6 +36,7 @@ class Turn:
         self.turn = run.turn
         """The turn, as this run has taken it."""
         self.stop = run.stop
+        self.frames = run.journal.read_frames
         self._run = run
         self._setup = run.setup
         self._span = span
@@ -53,9 +53,6 @@ class Turn:
     async def ended(self) -> None:
         """Wait until all work of the turn has ended."""
         await asyncio.wait([self._task])
-
-    def frames(self) -> AsyncIterator[bytes]:
-        return self._run.journal.read_frames()
 
     async def result(self) -> RunResult:
         """Wait until the answer is stored and `on_finish` has run. Cancelling the waiter does not cancel the turn."""

@@ -90,11 +90,6 @@ class AnswerRecorder:
         begun = len(self._at_step[0]) if self._at_step is not None else len(self._parts)
         return [part for part in self._parts[begun:] if not _is_empty(part)]
 
-    @property
-    def approved_calls(self) -> list[ToolPart]:
-        """The approved calls that have not run."""
-        return [part for part in self._parts if isinstance(part, ToolPart) and part.is_approved]
-
     def apply(self, entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per kind
         """Change the answer as an event or a record says. Other kinds change nothing."""
         match entry:

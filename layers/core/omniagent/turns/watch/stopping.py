@@ -22,7 +22,9 @@ async def stop_session(setup: SessionSetup, message_id: str | None) -> bool:
             if turn is None or not await _is_meant(setup, turn, message_id):
                 return is_stopped
             if turn.state == "running":
-                await _stop_running(setup, head, turn)
+                await setup.registry.signal(setup.session.key, turn.journal, stop=True)
+                if not await setup.is_alive(turn):
+                    await close_dead(setup, head)
                 is_stopped, message_id = True, turn.id
                 if not await _waits(setup, turn):
                     return True
@@ -40,13 +42,6 @@ async def _is_meant(setup: SessionSetup, turn: LiveTurn, message_id: str | None)
         return True
     found = await setup.session.find(message_id, at=turn.place) if message_id is not None else ()
     return any(message.node in (turn.id, turn.question) for message in found)
-
-
-async def _stop_running(setup: SessionSetup, head: SessionHead, turn: LiveTurn) -> None:
-    """Signal the turn's process. If it died, close the turn, as its successor would."""
-    await setup.registry.signal(setup.session.key, turn.journal, stop=True)
-    if not await setup.is_alive(turn):
-        await close_dead(setup, head)
 
 
 async def _waits(setup: SessionSetup, turn: LiveTurn) -> bool:
