@@ -13,7 +13,8 @@ from omniagent.lambda_runtime import event_loop
 from omniagent.messages import CallRequest, ToolPart
 from omniagent.session.live import SessionMessage
 from omniagent.session.manager import SessionManager
-from omniagent.turns.state import Wait, transition
+from omniagent.turns.state import transition
+from omniagent.turns.state_events import Wait
 from tests.fixtures.functions import load
 from tests.fixtures.jobs import CONTEXT, batch, failures
 from tests.fixtures.live_turns import begin_turn, end_turn, enqueue

@@ -23,6 +23,7 @@ from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead,
 from omniagent.session.query import Query
 from omniagent.session.tree import ROOT, Place, Spot
 from omniagent.settings import Busy
+from omniagent.turns import decisions, state_events
 from omniagent.turns import state as states
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -123,7 +124,7 @@ class Bounds:
 class Rules:
     """The rules under test. A mutant replaces one of them."""
 
-    decide: Callable[..., states.Decision] = states.decide
+    decide: Callable[..., decisions.Decision] = states.decide
     transition: Callable[..., Change] = states.transition
     compares_version: bool = True
     reads_live_first: bool = True
@@ -139,12 +140,12 @@ class Explorer:
 
     bounds: Bounds = Bounds()
     rules: Rules = field(default_factory=Rules)
-    _decided: dict[Any, states.Decision] = field(default_factory=dict)
+    _decided: dict[Any, decisions.Decision] = field(default_factory=dict)
     _changed: dict[Any, tuple[Session, History] | None] = field(default_factory=dict)
 
     # --- The real functions, on small values ---
 
-    def decision(self, session: Session, history: History, message: int, *, dead: bool) -> states.Decision:
+    def decision(self, session: Session, history: History, message: int, *, dead: bool) -> decisions.Decision:
         key = (session, history, message, dead)
         if key not in self._decided:
             query = Query(f"text {message}", f"m{message}", busy=self.bounds.busy[message])
@@ -163,7 +164,7 @@ class Explorer:
                 self._changed[key] = (_session(change, session), _history(history, change))
         return self._changed[key]
 
-    def _event(self, session: Session, event: tuple[Any, ...]) -> states.Event:  # noqa: PLR0911 - one per event
+    def _event(self, session: Session, event: tuple[Any, ...]) -> state_events.Event:  # noqa: PLR0911 - one per event
         match event:
             case ("begin", int(message), int(run), bool(is_new), int(number)):
                 leaf = session.leaf
@@ -171,22 +172,22 @@ class Explorer:
                 if not is_new:  # beside its answer, which is the latest
                     spot = Spot.after(leaf.before(f"m{message}"), fork=session.branches + 1)
                 begun = Turn(message, number, run, "running", False, (), is_new, spot)
-                return states.Begin(_live(begun))
+                return state_events.Begin(_live(begun))
             case ("enqueue", int(message)):
-                return states.Enqueue(QueuedMessage(f"m{message}", f"text {message}", self.bounds.busy[message]))
+                return state_events.Enqueue(QueuedMessage(f"m{message}", f"text {message}", self.bounds.busy[message]))
             case ("join", int(run), joined):
                 messages = tuple(QueuedMessage(f"m{m}", f"text {m}", self.bounds.busy[m]) for m in joined)
-                return states.Join(str(run), messages)
+                return state_events.Join(str(run), messages)
             case ("take", int(run)):
-                return states.TakeOver(str(run))
+                return state_events.TakeOver(str(run))
             case ("end", int(run), joined, str(status)):
                 return _ending(session, run, joined, status)
             case ("reply", int(run)):
-                return states.Reply(str(run), _answer(_running(session), (), "waiting", replied=True))
+                return state_events.Reply(str(run), _answer(_running(session), (), "waiting", replied=True))
             case ("close",):
-                return states.Close(_answer(_running(session), (), "cancelled"))
+                return state_events.Close(_answer(_running(session), (), "cancelled"))
             case ("stop", int(message)):
-                return states.StopQueued(f"m{message}")
+                return state_events.StopQueued(f"m{message}")
         raise ValueError(event)
 
     # --- Steps ---
@@ -244,24 +245,24 @@ class Explorer:
     ) -> Iterator[World]:
         accepted = world.accepted | {me.message}
         match self.decision(session, history, me.message, dead=dead):
-            case states.Replay():
+            case decisions.Replay():
                 yield _leave(world, others, accepted=accepted)
-            case states.Refuse() | states.Interrupt():
+            case decisions.Refuse() | decisions.Interrupt():
                 yield _leave(world, others)
-            case states.Run(is_new=is_new, message=message, closes=None):
+            case decisions.Run(is_new=is_new, message=message, closes=None):
                 begin = ("begin", me.message, me.pid, is_new, message.turn_number)
                 yield _go(world, others, me._replace(step="write", data=(session, begin)))
-            case states.Run():
+            case decisions.Run():
                 yield _leave(world, others)  # it would close the requests of a waiting turn: not explored
-            case states.Follow():
+            case decisions.Follow():
                 yield _go(world, others, me._replace(step="follow", data=None), accepted=accepted)
-            case states.GoOn():
+            case decisions.GoOn():
                 yield _go(world, others, me._replace(step="write", data=(session, ("take", me.pid))), accepted=accepted)
-            case states.GetInLine(closes=None):
+            case decisions.GetInLine(closes=None):
                 yield _go(world, others, me._replace(step="write", data=(session, ("enqueue", me.message))))
-            case states.GetInLine():
+            case decisions.GetInLine():
                 yield _leave(world, others)
-            case states.WaitInLine():
+            case decisions.WaitInLine():
                 yield _go(world, others, me._replace(step="wait", data=None), accepted=accepted)
 
     def _write(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
@@ -595,11 +596,11 @@ def _running(session: Session) -> Turn:
     return session.turn
 
 
-def _ending(session: Session, run: int, joined: tuple[int, ...], status: str) -> states.Event:
+def _ending(session: Session, run: int, joined: tuple[int, ...], status: str) -> state_events.Event:
     if session.turn is None:
         raise states.Moved("the turn has ended")
     answer = _answer(session.turn, joined, status)
-    return states.Wait(str(run), answer) if status == "waiting" else states.End(str(run), answer)
+    return state_events.Wait(str(run), answer) if status == "waiting" else state_events.End(str(run), answer)
 
 
 def _answer(turn: Turn, joined: tuple[int, ...], status: Any, *, replied: bool = False) -> SessionMessage:

@@ -7,62 +7,63 @@ from typing import Any
 
 from omniagent.session.live import Change, SessionHead, SessionState
 from omniagent.session.query import Query
+from omniagent.turns import decisions, state_events
 from omniagent.turns import state as states
 from tests.model.explorer import Bounds, Explorer, Rules, Violation
 
-Transition = Callable[[SessionHead, states.Event, datetime], Change]
+Transition = Callable[[SessionHead, state_events.Event, datetime], Change]
 
 
-def _ignores_run(session: SessionHead, event: states.Event, now: datetime) -> Change:
-    if isinstance(event, states.End) and session.turn is not None:
+def _ignores_run(session: SessionHead, event: state_events.Event, now: datetime) -> Change:
+    if isinstance(event, state_events.End) and session.turn is not None:
         event = replace(event, run=session.turn.run)
     return states.transition(session, event, now)
 
 
 def _keeps_in_line(kind: type[Any]) -> Transition:
-    def transition(session: SessionHead, event: states.Event, now: datetime) -> Change:
+    def transition(session: SessionHead, event: state_events.Event, now: datetime) -> Change:
         change = states.transition(session, event, now)
         return replace(change, after=replace(change.after, queue=session.queue)) if isinstance(event, kind) else change
 
     return transition
 
 
-def _queues_twice(session: SessionHead, event: states.Event, now: datetime) -> Change:
-    if not isinstance(event, states.Enqueue):
+def _queues_twice(session: SessionHead, event: state_events.Event, now: datetime) -> Change:
+    if not isinstance(event, state_events.Enqueue):
         return states.transition(session, event, now)
     others = tuple(message for message in session.queue if message.id != event.message.id)
     change = states.transition(replace(session, queue=others), event, now)
     return replace(change, after=replace(change.after, queue=(*session.queue, event.message)))
 
 
-def _forgets_line(state: SessionState, query: Query, **options: Any) -> states.Decision:
+def _forgets_line(state: SessionState, query: Query, **options: Any) -> decisions.Decision:
     return states.decide(replace(state, head=replace(state.head, queue=())), query, **options)
 
 
-def _forgets_history(state: SessionState, query: Query, **options: Any) -> states.Decision:
+def _forgets_history(state: SessionState, query: Query, **options: Any) -> decisions.Decision:
     return states.decide(replace(state, earlier=None), query, **options)
 
 
-def _drops_question(session: SessionHead, event: states.Event, now: datetime) -> Change:
+def _drops_question(session: SessionHead, event: state_events.Event, now: datetime) -> Change:
     change = states.transition(session, event, now)
     kept = tuple(message for message in change.inserted if message.role != "user")
-    return replace(change, inserted=kept) if isinstance(event, states.End) else change
+    return replace(change, inserted=kept) if isinstance(event, state_events.End) else change
 
 
-def _replies_again(session: SessionHead, event: states.Event, now: datetime) -> Change:
-    if isinstance(event, states.Reply) and session.turn is not None:
+def _replies_again(session: SessionHead, event: state_events.Event, now: datetime) -> Change:
+    if isinstance(event, state_events.Reply) and session.turn is not None:
         session = replace(session, turn=replace(session.turn, state="waiting"))
     return states.transition(session, event, now)
 
 
-def _leaves_leaf(session: SessionHead, event: states.Event, now: datetime) -> Change:
+def _leaves_leaf(session: SessionHead, event: state_events.Event, now: datetime) -> Change:
     change = states.transition(session, event, now)
-    is_end = isinstance(event, states.End | states.Wait)
+    is_end = isinstance(event, state_events.End | state_events.Wait)
     return replace(change, after=replace(change.after, leaf=session.leaf)) if is_end else change
 
 
-def _answers_in_place(session: SessionHead, event: states.Event, now: datetime) -> Change:
-    if isinstance(event, states.Begin) and session.leaf.order > 1:
+def _answers_in_place(session: SessionHead, event: state_events.Event, now: datetime) -> Change:
+    if isinstance(event, state_events.Begin) and session.leaf.order > 1:
         event = replace(event, turn=replace(event.turn, number=session.leaf.turn_number, branch=0, lineage=()))
     return states.transition(session, event, now)
 
@@ -76,8 +77,8 @@ MUTANTS: dict[str, tuple[Rules, Bounds]] = {
     "a tool in doubt runs again": (Rules(runs_in_doubt=True), _STEER),
     "a tool runs before the journal says so": (Rules(writes_before_tools=False), _STEER),
     "an end does not compare the run": (Rules(transition=_ignores_run), _STEER),
-    "a message that joins stays in line": (Rules(transition=_keeps_in_line(states.Join)), _STEER),
-    "a message that begins stays in line": (Rules(transition=_keeps_in_line(states.Begin)), _LINE),
+    "a message that joins stays in line": (Rules(transition=_keeps_in_line(state_events.Join)), _STEER),
+    "a message that begins stays in line": (Rules(transition=_keeps_in_line(state_events.Begin)), _LINE),
     "a message in line is not looked for": (Rules(decide=_forgets_line, transition=_queues_twice), _LINE),
     "the history is not looked at": (Rules(decide=_forgets_history), _STEER),
     "an end does not store the question": (Rules(transition=_drops_question), _STEER),

@@ -19,7 +19,7 @@ from omniagent.session.live import RollingSummary, SessionMessage
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.tree import Place, Spot
 from omniagent.testing import ScriptedModel
-from omniagent.turns.state import Begin, End, Erase
+from omniagent.turns.state_events import Begin, End, Erase
 from tests.persistence.turns import (
     answer_id,
     answered_again,

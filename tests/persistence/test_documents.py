@@ -26,7 +26,7 @@ from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, from_bson
 from omniagent.session.ids import new_id
 from omniagent.session.live import QueuedMessage
-from omniagent.turns.state import Enqueue
+from omniagent.turns.state_events import Enqueue
 from tests.persistence.turns import apply, begin, converse, end, open_session, summary, tip
 
 Json = dict[str, Any]

@@ -19,7 +19,7 @@ from omniagent.session.ids import new_id
 from omniagent.session.tree import Place
 from omniagent.testing import MemoryRegistry, ScriptedModel
 from omniagent.turns.registry import Chunk
-from omniagent.turns.state import Erase
+from omniagent.turns.state_events import Erase
 from tests.persistence.turns import apply, begin, converse, open_session, summary
 
 Json = dict[str, Any]

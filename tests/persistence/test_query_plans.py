@@ -22,7 +22,7 @@ from omniagent.session.ids import new_id
 from omniagent.session.live import QueuedMessage
 from omniagent.session.query import Query
 from omniagent.settings import Settings
-from omniagent.turns.state import Begin, End, Enqueue, Erase, PartReply, Reply, TakeOver, Wait
+from omniagent.turns.state_events import Begin, End, Enqueue, Erase, PartReply, Reply, TakeOver, Wait
 from tests.persistence.turns import (
     again,
     answer_id,

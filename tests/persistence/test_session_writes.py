@@ -25,7 +25,8 @@ from omniagent.providers import LLMProvider
 from omniagent.session.ids import new_id
 from omniagent.session.live import SessionHead
 from omniagent.session.manager import SessionManager
-from omniagent.turns.state import Begin, End, Erase, Event, Reply, TakeOver, Wait, transition
+from omniagent.turns.state import transition
+from omniagent.turns.state_events import Begin, End, Erase, Event, Reply, TakeOver, Wait
 from tests.fixtures.conversation import QUICK, Conversation, dynamodb_api
 from tests.fixtures.proxy import Proxy, proxy_to
 from tests.fixtures.wire_formats import HttpWire, MongoWire

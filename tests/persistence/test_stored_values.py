@@ -17,7 +17,7 @@ from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
 from omniagent.session.live import RollingSummary, SessionMessage
-from omniagent.turns.state import Begin, End
+from omniagent.turns.state_events import Begin, End
 from tests.fixtures.examples import examples
 from tests.persistence.turns import answer_id, apply, converse, open_session, question, tip, turn
 

@@ -13,7 +13,8 @@ from omniagent.session.live import LiveTurn, RollingSummary, SessionHead, Sessio
 from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
 from omniagent.session.tree import Place, Spot
-from omniagent.turns.state import Begin, End, Event, transition
+from omniagent.turns.state import transition
+from omniagent.turns.state_events import Begin, End, Event
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -11,7 +11,8 @@ from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
 from omniagent.turns.journal.fold import replayed
 from omniagent.turns.registry import Signals, TurnRegistry
-from omniagent.turns.state import Begin, Event, transition
+from omniagent.turns.state import transition
+from omniagent.turns.state_events import Begin, Event
 
 # A turn under test looks for its stop at once, and its lease outlives any pause of a busy machine.
 QUICK = Settings(tick_seconds=0.02, lease_seconds=30.0)

@@ -22,7 +22,7 @@ from omniagent.session.live import Change, LiveTurn
 from omniagent.session.window import estimate_request
 from omniagent.testing import Gate, ScriptedModel, ToolCall
 from omniagent.turns.engine.tool_step import MAX_CALLS_PER_STEP
-from omniagent.turns.state import Begin
+from omniagent.turns.state_events import Begin
 from tests.fixtures.answers import answer_of
 from tests.runner.sessions import QUICK, Sessions
 

@@ -17,7 +17,7 @@ from omniagent.errors import (
 )
 from omniagent.settings import Busy
 from omniagent.testing import Gate, MemoryCounter, ScriptedModel
-from omniagent.turns.state import Erase
+from omniagent.turns.state_events import Erase
 from tests.fixtures.conversation import Clock, read
 from tests.runner.sessions import QUICK, Sessions
 

@@ -16,7 +16,7 @@ from omniagent.session.live import Change, QueuedMessage
 from omniagent.settings import Busy
 from omniagent.testing import Gate, MemoryCounter, ScriptedModel, ToolCall
 from omniagent.turns.engine import queued
-from omniagent.turns.state import Enqueue
+from omniagent.turns.state_events import Enqueue
 from tests.fixtures.conversation import Clock
 from tests.runner.busily import Busily, ask
 from tests.runner.processes import Process, bury

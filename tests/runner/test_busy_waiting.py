@@ -14,7 +14,7 @@ from omniagent.protocol import sse
 from omniagent.session.live import QueuedMessage
 from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.engine import following
-from omniagent.turns.state import Enqueue
+from omniagent.turns.state_events import Enqueue
 from tests.fixtures.conversation import move_clock
 from tests.runner.busily import Busily, ask
 from tests.runner.sessions import until

@@ -15,7 +15,7 @@ from omniagent.messages import Part, StepPart, TextPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.session.live import SessionMessage
 from omniagent.testing import ScriptedModel
-from omniagent.turns.state import End
+from omniagent.turns.state_events import End
 from tests.fixtures.answers import answer_of
 from tests.fixtures.conversation import read
 from tests.runner.processes import FaultyProcess, Process

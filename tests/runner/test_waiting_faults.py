@@ -17,7 +17,8 @@ from omniagent.settings import Settings
 from omniagent.testing import ScriptedModel, ToolCall
 from omniagent.turns.engine.waiting import Judge
 from omniagent.turns.registry import Chunk
-from omniagent.turns.state import Reply, transition
+from omniagent.turns.state import transition
+from omniagent.turns.state_events import Reply
 from tests.fixtures.answers import answer_of
 from tests.fixtures.conversation import Conversation, events_of, move_clock
 from tests.runner.sessions import QUICK, Sessions

@@ -18,21 +18,8 @@ from omniagent.session.live import QueuedMessage, SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
 from omniagent.session.tree import Place
-from omniagent.turns.state import (
-    Begin,
-    Close,
-    End,
-    Enqueue,
-    Erase,
-    Event,
-    Join,
-    Reply,
-    Switch,
-    TakeOver,
-    Wait,
-    closed,
-    transition,
-)
+from omniagent.turns.state import closed, transition
+from omniagent.turns.state_events import Begin, Close, End, Enqueue, Erase, Event, Join, Reply, Switch, TakeOver, Wait
 from tests.persistence.turns import (
     NOW,
     again,

@@ -9,7 +9,7 @@ import pytest
 from omniagent.session.live import RollingSummary
 from omniagent.session.manager import SessionManager
 from omniagent.session.tree import ROOT
-from omniagent.turns.state import Switch
+from omniagent.turns.state_events import Switch
 from tests.persistence.turns import answered_again, apply, converse, question, reply, summary, tip
 from tests.session.sessions import Open
 

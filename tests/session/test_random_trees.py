@@ -16,7 +16,9 @@ from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
 from omniagent.session.tree import MAX_LINEAGE
 from omniagent.settings import Settings
-from omniagent.turns.state import Begin, Decision, End, Replay, Run, Switch, decide
+from omniagent.turns.decisions import Decision, Replay, Run
+from omniagent.turns.state import decide
+from omniagent.turns.state_events import Begin, End, Switch
 from tests.fixtures.examples import examples
 from tests.persistence.turns import NOW, apply, summary, text
 from tests.session.sessions import Open

@@ -17,7 +17,7 @@ from omniagent.session.live import RollingSummary, SessionMessage
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.window import estimate_text
 from omniagent.testing import Gate, InMemoryStore, ScriptedModel
-from omniagent.turns.state import Begin, End
+from omniagent.turns.state_events import Begin, End
 from tests.persistence.turns import apply, converse, reply, tip, turn
 
 SOON = Settings(tick_seconds=0.02, context_max_turns=6)

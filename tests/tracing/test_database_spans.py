@@ -13,7 +13,8 @@ from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
 from omniagent.session.live import QueuedMessage, RollingSummary
 from omniagent.turns.registry import Chunk
-from omniagent.turns.state import Enqueue, transition
+from omniagent.turns.state import transition
+from omniagent.turns.state_events import Enqueue
 from tests.fixtures.endpoint import Endpoint
 from tests.fixtures.live_turns import begin_turn, end_turn
 

@@ -15,7 +15,7 @@ from omniagent.turns.engine.keeper import Keeper
 from omniagent.turns.journal.live_journal import LiveJournal
 from omniagent.turns.registry import MAX_CHUNK_BYTES, Chunk
 from omniagent.turns.setup import SessionSetup
-from omniagent.turns.state import Begin
+from omniagent.turns.state_events import Begin
 from tests.fixtures.package_log import logged
 from tests.persistence.turns import turn
 from tests.runner.sessions import until
@@ -37,14 +37,13 @@ class Kept:
     async def begin(self) -> "Kept":
         setup = SessionSetup(session=self.session, registry=self.registry)
         head = await setup.apply((await self.session.load()).head, Begin(turn(1)))
-        assert head is not None
-        self.keeper = Keeper(setup, head, self.journal)  # type: ignore[arg-type]  # all that it needs
-        self.keeper.watch(lambda: self.reports.put_nowait("stop"), lambda: self.reports.put_nowait("lost"))
+        assert head.turn is not None
+        self.keeper = Keeper(setup, head.turn, self.journal, self.reports.put_nowait)
         return self
 
     def say(self, *texts: str) -> None:
         for text in texts:
-            self.journal.push(TextDelta("0", text))
+            self.journal.add(TextDelta("0", text))
 
     async def chunks(self) -> list[list[bytes]]:
         found = await self.registry.read(self.session.key, "answer-1")
@@ -92,7 +91,7 @@ async def test_a_tick_without_events_writes_nothing_within_a_lease() -> None:
 async def test_the_end_is_written_before_the_keeper_finishes() -> None:
     kept = await Kept(NEVER).begin()
     kept.say("all at once")
-    kept.journal.end()
+    kept.journal.close(has_end=True)
     await kept.keeper.finish(60)
     assert (await kept.chunks())[-1][-1] == sse.DONE_LINE
 

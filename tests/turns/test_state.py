@@ -12,9 +12,9 @@ from omniagent.messages import CallRequest, SteeringPart, TextPart, ToolPart
 from omniagent.session.live import MAX_TURNS, LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
 from omniagent.session.query import Query
 from omniagent.session.tree import ROOT, Place
-from omniagent.turns import state
-from omniagent.turns.state import (
-    TABLE,
+from omniagent.turns import decisions, state
+from omniagent.turns.state import TABLE, Moved, decide, is_dead, state_of, transition
+from omniagent.turns.state_events import (
     Begin,
     Close,
     End,
@@ -22,7 +22,6 @@ from omniagent.turns.state import (
     Erase,
     Event,
     Join,
-    Moved,
     PartReply,
     Reply,
     StopQueued,
@@ -30,10 +29,6 @@ from omniagent.turns.state import (
     TakeOver,
     Wait,
     Withdraw,
-    decide,
-    is_dead,
-    state_of,
-    transition,
 )
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -265,7 +260,7 @@ def test_decide_says_what_a_request_does(
     session: SessionState, query: Query, options: dict[str, Any], expected: str | type[Exception]
 ) -> None:
     decision = decide(session, query, now=NOW, **options)
-    if isinstance(decision, state.Refuse):
+    if isinstance(decision, decisions.Refuse):
         assert not isinstance(expected, str)
         assert type(decision.error) is expected
     else:
@@ -275,7 +270,7 @@ def test_decide_says_what_a_request_does(
 @pytest.mark.parametrize(("now", "reason"), [(NOW, "unanswered"), (LATER, "expired")])
 def test_a_message_in_place_of_a_reply_closes_the_waiting_answer(now: datetime, reason: str) -> None:
     decision = decide(HELD, NEW, now=now)
-    assert isinstance(decision, state.Run)
+    assert isinstance(decision, decisions.Run)
     assert decision.closes is not None
     assert (decision.closes.status, decision.closes.metadata["stopReason"]) == ("cancelled", reason)
     assert decision.closes.pending == []

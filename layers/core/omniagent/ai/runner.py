@@ -40,7 +40,7 @@ from omniagent.session.live import SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.naming import name_session
 from omniagent.session.query import Query
-from omniagent.session.summaries import NoteCost, Summarized, SummaryPipeline
+from omniagent.session.summaries import Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback, trace_root
 from omniagent.turns.deadline import TimeLimit
@@ -51,7 +51,8 @@ from omniagent.turns.hooks import RuntimeHooks, TurnHooks
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import TurnRegistry
 from omniagent.turns.setup import SessionSetup, TurnSetup
-from omniagent.turns.state import Switch
+from omniagent.turns.state import Moved
+from omniagent.turns.state_events import Switch
 from omniagent.turns.watch.stopping import stop_session
 
 if TYPE_CHECKING:
@@ -278,7 +279,8 @@ class Runner(Generic[Output_co]):
             if head.running is not None or head.queue:
                 raise TurnInProgress
             leaf = await self._session.end_of((await named(self._session, head, node)).place)
-            if await setup.apply(head, Switch(leaf)) is not None:
+            with suppress(Moved):
+                await setup.apply(head, Switch(leaf))
                 return
         raise NotFound
 
@@ -331,7 +333,7 @@ class Runner(Generic[Output_co]):
     async def summarize(self, *, rebuild: bool = False, time_left: TimeLeft = forever) -> Summarized:
         """Update the summary, or rebuild it from the first turn. Raises `BudgetExceeded`."""
         await self._resolve()
-        pipeline = self._summaries(self._meter(), self._hooks.note_cost)
+        pipeline = self._summaries(self._meter())
         return await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
 
     @traced("erase")
@@ -376,10 +378,17 @@ class Runner(Generic[Output_co]):
     async def _go_on(
         self, replies: "Sequence[ToolReply]", answer_id: str, approver: "Approver | None", deadline: float | None
     ) -> AnswerSource:
-        from omniagent.turns.engine.replying import Replies
+        from omniagent.ai.approvals import Approver
+        from omniagent.turns.engine.replying import Replies  # needed only for a waiting turn
 
-        setup, limit, rule = await self._setup(), self._limit(deadline), self._options.approvers
-        return await Replies(setup, replies, limit, message_id=answer_id, approver=approver, rule=rule).open()
+        return await Replies(
+            setup=await self._setup(),
+            replies=replies,
+            limit=self._limit(deadline),
+            message_id=answer_id,
+            approver=approver or Approver(self._session.user, self._session.category),
+            rule=self._options.approvers,
+        ).open()
 
     def _checked(self, query: str | Query, busy: Busy | None) -> Query:
         message = Query(query) if isinstance(query, str) else query
@@ -427,9 +436,9 @@ class Runner(Generic[Output_co]):
         account = agent_account(user_id, self._agent_name or agent.name)
         return Meter(self._options.counter, account, agent.budget, on_refusal, within=meter)
 
-    def _summaries(self, meter: Meter, note_cost: NoteCost) -> SummaryPipeline:
+    def _summaries(self, meter: Meter) -> SummaryPipeline:
         provider, overrides = self._model(self._agent.summary)
-        return SummaryPipeline(self._session, provider, overrides, meter=meter, note_cost=note_cost)
+        return SummaryPipeline(self._session, provider, overrides, meter=meter, note_cost=self._hooks.note_cost)
 
     def _model(self, overrides: Overrides) -> tuple[LLMProvider, Overrides]:
         """Return provider and overrides for the model of the overrides, else of the agent."""

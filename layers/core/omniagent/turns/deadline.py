@@ -20,7 +20,7 @@ class TimeLimit:
     margin_seconds: float = MARGIN_SECONDS
     started_at: float = field(default_factory=time.monotonic)
     most_seconds: float = math.inf
-    """Maximum length of the turn, if another process may continue it."""
+    """Maximum length of the turn in all its processes. Infinite if no other one may continue it."""
     opened_at: float = field(default_factory=time.monotonic)
     """When this process began to work on the turn."""
 
@@ -36,14 +36,14 @@ class TimeLimit:
         return min(self.deadline - kept, self.started_at + self.most_seconds)
 
     @property
+    def may_hand_over(self) -> bool:
+        """Whether another process may continue the turn if it runs out of time in this one."""
+        return math.isfinite(self.most_seconds) and self.stop_at < self.started_at + self.most_seconds
+
+    @property
     def is_closing(self) -> bool:
         """Whether so little time is left that a turn which can be handed over starts nothing new here."""
         return self.time_left() < min(CLOSING_SECONDS, (self.stop_at - self.opened_at) / 4)
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the turn's own time ends with this process, so there is no hand-over."""
-        return self.deadline is None or self.stop_at >= self.started_at + self.most_seconds
 
     @property
     def give_up_at(self) -> float:

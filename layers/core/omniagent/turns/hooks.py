@@ -17,15 +17,12 @@ EraseHook = Callable[[str, str | None], Awaitable[None]]
 """Takes the user's name and a session's id. None means everything of the user."""
 
 
-async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> bool:
-    """Call a callback if there is one. Exceptions are logged, not raised. Returns whether there was none."""
-    if callback is None:
-        return True
-    name = getattr(callback, "__name__", repr(callback))
-    with suppress(OmniAgentError), team_code("callback failed", callback=name):
-        await callback(*arguments)
-        return True
-    return False
+async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> None:
+    """Call a callback if there is one. Exceptions are logged, not raised."""
+    if callback is not None:
+        name = getattr(callback, "__name__", repr(callback))
+        with suppress(OmniAgentError), team_code("callback failed", callback=name):
+            await callback(*arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

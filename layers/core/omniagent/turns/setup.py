@@ -1,21 +1,18 @@
 """`SessionSetup` and `TurnSetup`: what changes, and what runs, the turns of one session."""
 
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
 from omniagent.budget.meter import Meter
-from omniagent.session.live import LiveTurn, SessionHead, SessionState
+from omniagent.session.live import LiveTurn, SessionHead
 from omniagent.session.manager import SessionManager
-from omniagent.session.summaries import NoteCost, SummaryPipeline
+from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.window import Limits, token_limit
 from omniagent.settings import Settings
-from omniagent.tracing import Span, SpanKind, bind_context, trace_operation
-from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
-from omniagent.turns import state
+from omniagent.turns import state, state_events
 from omniagent.turns.hooks import RuntimeHooks
 from omniagent.turns.journal.records import is_handed_over
 from omniagent.turns.registry import SHORT_RUN, Chunk, TurnRegistry
@@ -32,21 +29,28 @@ class SessionSetup:
     registry: TurnRegistry
     hooks: RuntimeHooks = RuntimeHooks()
 
-    async def apply(self, head: SessionHead, event: state.Event) -> SessionHead | None:
-        """Apply an event and return the session after it. None if it has moved on. Raises `Moved`."""
+    async def apply(self, head: SessionHead, event: state_events.Event) -> SessionHead:
+        """Apply an event and return the session after it. Raises `Moved` if the session has moved on."""
         change = state.transition(head, event, self.session.now(), lease_seconds=self.settings.lease_seconds)
-        return change.after if await self.session.write(change) else None
+        if not await self.session.write(change):
+            raise state.Moved("another process has changed the session")
+        return change.after
 
-    async def settle(self, head: SessionHead, event: state.Event) -> SessionHead | None:
-        """Apply an event of a run's own turn, whatever else has changed since. None if the run has lost the turn."""
-        fresh: SessionHead | None = head
-        while fresh is not None:
+    async def settle(
+        self, decided: Callable[[SessionHead], state_events.Event | None], head: SessionHead | None = None
+    ) -> SessionHead | None:
+        """Apply the event that a run decides for its own turn, from this session or as it is now, until it fits.
+
+        None if there is nothing to apply, the run has lost the turn, or the session is deleted.
+        """
+        head = head or await self.session.head()
+        while head is not None and (event := decided(head)) is not None:
             try:
-                if (after := await self.apply(fresh, event)) is not None:
-                    return after
+                return await self.apply(head, event)
             except state.Moved:
-                return None
-            fresh = await self.session.head()
+                before, head = head.version, await self.session.head()
+                if head is not None and head.version == before:
+                    return None
         return None
 
     async def is_alive(self, turn: LiveTurn, key: str | None = None) -> bool:
@@ -61,11 +65,6 @@ class SessionSetup:
         last_at = last.at if last is not None else None
         return state.is_dead(turn, last_at, self.session.now(), self.settings.lease_seconds)
 
-    def bound(self) -> AbstractContextManager[None]:
-        """Log and trace with the session's ids while the context lasts."""
-        session = self.session
-        return bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category)
-
     @property
     def settings(self) -> Settings:
         return self.session.settings
@@ -78,24 +77,12 @@ class TurnSetup(SessionSetup):
     agent: Agent
     provider: LLMProvider
     overrides: Overrides
-    summaries: Callable[[NoteCost], SummaryPipeline]
+    summaries: Callable[[], SummaryPipeline]
     meter: Meter
     agent_name: str | None = None
     """The agent's name in the project. None: it has only one."""
     name: Callable[[], Coroutine[Any, Any, str]] | None = None
     """Names the session. None: its clients do."""
-
-    def span(self, turn_number: int) -> Span:
-        """Begin the span of a turn's run."""
-        attributes = {AGENT_NAME: self.agent.name, TURN_NUMBER: turn_number}
-        return trace_operation("turn", kind=SpanKind.AGENT, attributes=attributes)
-
-    def with_agent(self, state: SessionState) -> SessionState:
-        """Return what a turn starts from, with the session's agent. Raises if it was given another one meanwhile."""
-        if self.agent_name is None:
-            return state
-        state.head.check_agent(self.agent_name)
-        return replace(state, head=replace(state.head, agent=self.agent_name))
 
     @property
     def window_limits(self) -> Limits:

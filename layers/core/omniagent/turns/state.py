@@ -19,11 +19,12 @@ has one home at a time: the queue, the turn that answers it, or the history.
     Switch      idle                  waiting    another branch of the history becomes the active path
     Erase       erased     erased     erased     the session is deleted
 
-`decide` says what a request does: run, follow, replay, queue, interrupt, take over, or be refused. `transition` applies
-an event. An event that does not fit the state raises `Moved`: the caller reads the session again.
+`decide` says what a request does: run, follow, replay, queue, interrupt, take over, or be refused (`decisions.py`).
+`transition` applies an event (`state_events.py`). One that does not fit the state raises `Moved`: the caller reads the
+session again.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -31,7 +32,6 @@ from omniagent.errors import (
     InvalidRequest,
     NotFound,
     NotRegenerable,
-    OmniAgentError,
     QueueFull,
     StorageConflict,
     TurnInProgress,
@@ -51,6 +51,23 @@ from omniagent.session.live import (
 )
 from omniagent.session.query import Query
 from omniagent.session.tree import Place, Spot
+from omniagent.turns.decisions import Decision, Follow, GetInLine, GoOn, Interrupt, Refuse, Replay, Run, WaitInLine
+from omniagent.turns.state_events import (
+    Begin,
+    Close,
+    End,
+    Enqueue,
+    Erase,
+    Event,
+    Join,
+    PartReply,
+    Reply,
+    StopQueued,
+    Switch,
+    TakeOver,
+    Wait,
+    Withdraw,
+)
 
 State = Literal["idle", "running", "waiting", "erased"]
 TABLE: Final[dict[str, dict[State, State]]] = {
@@ -83,96 +100,6 @@ QUEUE_SECONDS: Final = 2.0
 
 class Moved(StorageConflict):
     """The event does not fit the session's state any more."""
-
-
-# --- Events ---
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """A message gets the turn."""
-
-    turn: LiveTurn
-    closes: SessionMessage | None = None
-    """The waiting answer that ends with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Enqueue:
-    message: QueuedMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    run: str
-    messages: tuple[QueuedMessage, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TakeOver:
-    run: str
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    run: str
-    back: QueuedMessage | None = None
-    """The message goes back to the front of the line."""
-    changed_at: datetime | None = None
-    """When the session's last turn before it began or ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    run: str
-    answer: SessionMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The replies are in `answer`. `run` continues the turn."""
-
-    run: str
-    answer: SessionMessage
-
-
-@dataclass(frozen=True, slots=True)
-class PartReply:
-    answer: SessionMessage
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    run: str
-    answer: SessionMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    answer: SessionMessage
-    message: QueuedMessage | None = None
-    """The message that is sent in place of the replies, if others are in line before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopQueued:
-    message_id: str | None
-    """None: all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    leaf: Place
-
-
-@dataclass(frozen=True, slots=True)
-class Erase:
-    pass
-
-
-Event = (
-    Begin | Enqueue | Join | TakeOver | Withdraw | Wait | Reply | PartReply | End | Close | StopQueued | Switch | Erase
-)
 
 
 def state_of(session: SessionHead) -> State:
@@ -327,69 +254,6 @@ def is_over(session: SessionHead, now: datetime) -> bool:
 
 def _is_interrupted(session: SessionHead) -> bool:
     return any(message.busy == "interrupt" and not message.is_stopped for message in session.queue)
-
-
-# --- Decisions ---
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Begin a turn for this message."""
-
-    message: SessionMessage
-    """New, or the stored one that is answered again."""
-    is_new: bool = True
-    previous: SessionMessage | None = None
-    """The answer that it is an alternative to."""
-    regenerates: bool = False
-    closes: SessionMessage | None = None
-    """A waiting answer that ends with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Follow:
-    """Read the turn that answers this message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """Return a stored answer."""
-
-    answer: SessionMessage
-
-
-@dataclass(frozen=True, slots=True)
-class GetInLine:
-    """Get in line. Steering and interrupting messages also send the running turn a signal."""
-
-    message: QueuedMessage
-    closes: SessionMessage | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WaitInLine:
-    """The message is in line already."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """Stop the running turn, then decide again."""
-
-
-@dataclass(frozen=True, slots=True)
-class GoOn:
-    """The process of the running turn died: take the turn over and read it."""
-
-    is_own: bool = True
-    """Whether it answers what the request asks for. If not, it is finished first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    error: OmniAgentError
-
-
-Decision = Run | Follow | Replay | GetInLine | WaitInLine | Interrupt | GoOn | Refuse
 
 
 def decide(  # noqa: PLR0911 - one return per decision

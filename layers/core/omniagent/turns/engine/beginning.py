@@ -2,14 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
 
 from omniagent.errors import OmniAgentError, TooManyTurns
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionState
-from omniagent.tracing import Span
+from omniagent.tracing import Span, SpanKind, trace_operation
+from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
+from omniagent.turns import decisions, state_events
 from omniagent.turns import state as states
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.run import TurnRun
@@ -17,21 +19,14 @@ from omniagent.turns.engine.turn import Turn
 from omniagent.turns.journal.replay import kept_steps
 from omniagent.turns.setup import TurnSetup
 
-Result = TypeVar("Result")
-
 MAX_COUNTS, COUNT_SECONDS = 20, 0.05
 """How often, and how far apart, the running turns of a user are counted while others may give way."""
 
 
 async def begin(
-    setup: TurnSetup,
-    state: SessionState,
-    run: states.Run,
-    limit: TimeLimit,
-    *,
-    queued: QueuedMessage | None = None,
-) -> Turn | None:
-    """Give a message the turn and start it. None if the session has moved on. Raises `TooManyTurns`.
+    setup: TurnSetup, state: SessionState, run: decisions.Run, limit: TimeLimit, *, queued: QueuedMessage | None = None
+) -> Turn:
+    """Give a message the turn and start it. Raises `TooManyTurns`, and `Moved` if the session has moved on.
 
     `queued` is the message as it was in line: if the user's limit keeps its turn from running, it goes back.
     """
@@ -49,34 +44,34 @@ async def begin(
         branch=state.spot.branch,
         lineage=state.spot.lineage,
     )
-    with setup.bound():
-        span = setup.span(turn.number)
-        head = await traced(span, _admitted(setup, state, states.Begin(turn, run.closes), queued))
-    if head is None:
-        span.end()
-        return None
-    if run.closes is not None:
-        state = state.with_answer(run.closes)
-    kept = kept_steps(run.previous, regenerates=run.regenerates)
-    with span.resumed():
-        return Turn(TurnRun(setup, head, state, limit, message, previous=run.previous, kept=kept), span).start()
+    with turn_span(setup, turn.number) as span:
+        if run.closes is not None or queued is not None or state.head.version == 0:
+            await _check_limit(setup)  # a refusal must leave no trace: closed requests, a turn others saw, a session
+        head = await setup.apply(state.head, state_events.Begin(turn, run.closes))
+        try:
+            await _check_limit(setup, head.turn)
+        except OmniAgentError:
+            await _withdraw(setup, state.head, head, queued)
+            raise
+        if run.closes is not None:
+            state = state.with_answer(run.closes)
+        kept = kept_steps(run.previous, regenerates=run.regenerates) if run.previous is not None else ()
+        return Turn(TurnRun(setup, head, state, limit, message, previous=run.previous, kept=kept), span)
 
 
-async def _admitted(
-    setup: TurnSetup, state: SessionState, begin: states.Begin, queued: QueuedMessage | None
-) -> SessionHead | None:
-    """Begin the turn in the session. None if the session has moved on. Raises `TooManyTurns`."""
-    if begin.closes is not None or queued is not None or state.head.version == 0:
-        await _check_limit(setup)  # a refusal must leave no trace: closed requests, a turn that others saw, a session
-    head = await setup.apply(state.head, begin)
-    if head is None:
-        return None
+@contextmanager
+def turn_span(setup: TurnSetup, turn_number: int) -> Iterator[Span]:
+    """Start a run of a turn in its span. The turn ends the span, unless it does not start."""
+    attributes = {AGENT_NAME: setup.agent.name, TURN_NUMBER: turn_number}
+    span = trace_operation("turn", kind=SpanKind.AGENT, attributes=attributes)
     try:
-        await _check_limit(setup, head.turn)
-    except OmniAgentError:
-        await _withdraw(setup, state.head, head, queued)
+        with span.resumed():
+            yield span
+    except BaseException as exc:
+        if not isinstance(exc, states.Moved):
+            span.error(exc)
+        span.end()
         raise
-    return head
 
 
 async def _check_limit(setup: TurnSetup, own: LiveTurn | None = None) -> None:
@@ -106,41 +101,33 @@ def _order(turn: LiveTurn) -> tuple[int, str]:
 
 async def _withdraw(setup: TurnSetup, before: SessionHead, head: SessionHead, queued: QueuedMessage | None) -> None:
     """Take back a turn that may not run, before its first model call. A session that was new is deleted again."""
-    fresh: SessionHead | None = head
-    while fresh is not None and fresh.turn is not None and head.turn is not None and fresh.turn.run == head.turn.run:
-        if queued is not None:
-            signals = await setup.registry.signals(setup.session.key, fresh.turn.journal)
-            queued = replace(queued, is_stopped=signals.stop)
-        is_new = before.version == 0 and not fresh.queue
-        event = states.Erase() if is_new else states.Withdraw(fresh.turn.run, queued, before.changed_at)
-        if await setup.apply(fresh, event) is not None:
-            if is_new:
-                await setup.session.erase_some()
-            return
-        fresh = await setup.session.head()
+    turn = head.turn
+    if turn is None:
+        return
+    if queued is not None:
+        signals = await setup.registry.signals(setup.session.key, turn.journal)
+        queued = replace(queued, is_stopped=signals.stop)
+
+    def withdrawn(fresh: SessionHead) -> state_events.Event:
+        is_own = fresh.turn is not None and fresh.turn.run == turn.run
+        is_new = before.version == 0 and not fresh.queue and is_own
+        return state_events.Erase() if is_new else state_events.Withdraw(turn.run, queued, before.changed_at)
+
+    after = await setup.settle(withdrawn, head)
+    if after is not None and after.is_erased:
+        await setup.session.erase_some()
 
 
 async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) -> Turn | None:
-    """Begin the turn of the first message in line. None if the session has moved on. Raises `TooManyTurns`."""
+    """Begin the turn of the first message in line. None if it was stopped. Raises `TooManyTurns` and `Moved`."""
     message = head.queue[0]
     if message.is_stopped:
-        await setup.apply(head, states.StopQueued(message.id))
+        await setup.apply(head, state_events.StopQueued(message.id))
         return None
     state = await setup.session.load(message.query)
     if state.head.version != head.version:
-        return None
+        raise states.Moved("the session has changed since")
     setup.meter.forget()
-    run = states.Run(states.question_of(message.query, state.after, state.spot, message.node))
+    run = decisions.Run(states.question_of(message.query, state.after, state.spot, message.node))
     # Its waiting time does not count as turn time.
     return await begin(setup, state, run, replace(limit, started_at=time.monotonic()), queued=message)
-
-
-async def traced(span: Span, work: Coroutine[Any, Any, Result]) -> Result:
-    """Run the beginning of a turn in its span. The turn itself ends it."""
-    try:
-        with span.resumed():
-            return await work
-    except BaseException as exc:
-        span.error(exc)
-        span.end()
-        raise

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 
 from omniagent.ai.result import AnswerSource, RunResult, StreamPosition
 from omniagent.errors import NotFound, OmniAgentError, RegistryUnavailable, TooManyReaders, TooManyTurns, TurnInProgress
@@ -37,16 +37,15 @@ class ReaderSeat:
     """The place of one request among the readers of its user."""
 
     def __init__(self, setup: TurnSetup) -> None:
-        self._session = setup.session
-        self._registry = setup.registry
+        self._setup = setup
         self._id = ""
 
     async def take(self, seconds: float) -> None:
         """Count a reader that stays at most this long. Raises `TooManyReaders`."""
-        session = self._session
-        self._id = new_id()
+        session, self._id = self._setup.session, new_id()
+        seconds += READER_GRACE_SECONDS
         try:
-            count = await self._registry.count_reader(session.user_id, self._id, seconds + READER_GRACE_SECONDS)
+            count = await self._setup.registry.count_reader(session.user_id, self._id, seconds)
         except BaseException:  # it may be counted although the answer was lost
             await self.leave()
             raise
@@ -60,7 +59,7 @@ class ReaderSeat:
         if not reader:
             return
         try:
-            await self._registry.count_reader(self._session.user_id, reader, 0)
+            await self._setup.registry.count_reader(self._setup.session.user_id, reader, 0)
         except RegistryUnavailable as exc:  # it counts until it expires
             logger.warning("reader not removed", extra={"cause": str(exc)})
 
@@ -79,7 +78,6 @@ class FollowedAnswer:
         """How many events of the journal the reader has seen before. None: it is sent the whole answer."""
         self._setup = setup
         self._session = setup.session
-        self._registry = setup.registry
         self._turn = turn
         self._run = run
         self._limit = limit
@@ -142,54 +140,42 @@ class FollowedAnswer:
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """Yield the turn's frames from the first one, until the end of the answer or of this reader's time."""
+        settings = self._session.settings
+        # A journal that is silent for longer has missed a heartbeat: the session is asked.
+        silence = settings.lease_seconds / 3 + 2 * settings.tick_seconds
+        log = FollowedLog(skips_start=bool(self._prefix)) if self.seen is None else RestOfLog(self.seen)
+        last: Chunk | None = None
+        heard_at = shown_at = time.monotonic()
+        is_running = True
         try:
-            async with aclosing(self._all_frames()) as frames:
-                async for each in frames:
-                    yield each
+            yield self._prefix or sse.KEEP_ALIVE  # the message is durable: the status line need not wait
+            while True:
+                if chunks := await self._read(last.number if last is not None else -1):
+                    last, heard_at = chunks[-1], time.monotonic()
+                if frames := log.take(chunks):
+                    shown_at = heard_at
+                    yield frames
+                if log.has_ended:
+                    return
+                if not is_running:  # these were its last ones
+                    yield await self._rest(log)
+                    return
+                is_leaving = last is not None and is_handed_over(last.lines)
+                if is_leaving or time.monotonic() - heard_at > silence:
+                    is_running = await self._is_running(last)
+                if is_running and time.monotonic() >= self._until:
+                    return
+                if time.monotonic() - shown_at >= KEEP_ALIVE_SECONDS:
+                    shown_at = time.monotonic()
+                    yield sse.KEEP_ALIVE
+                if is_running:
+                    await asyncio.sleep(HAND_OVER_POLL_SECONDS if is_leaving else settings.tick_seconds)
         finally:
             await self._seat.leave()
 
-    async def _all_frames(self) -> AsyncGenerator[bytes, None]:
-        log = FollowedLog(skips_start=bool(self._prefix)) if self.seen is None else RestOfLog(self.seen)
-        yield self._prefix or sse.KEEP_ALIVE  # the message is durable: the status line need not wait
-        last: Chunk | None = None
-        heard_at = shown_at = time.monotonic()
-        while True:
-            chunks = await self._read(last.number if last is not None else -1)
-            if chunks:
-                last, heard_at = chunks[-1], time.monotonic()
-            if frames := log.take(chunks):
-                shown_at = heard_at
-                yield frames
-            if log.has_ended:
-                return
-            is_leaving = last is not None and is_handed_over(last.lines)
-            is_silent = is_leaving or time.monotonic() - heard_at > self._silence
-            if is_silent and not await self._is_running(last):
-                break
-            if time.monotonic() >= self._until:
-                return
-            if time.monotonic() - shown_at >= KEEP_ALIVE_SECONDS:
-                shown_at = time.monotonic()
-                yield sse.KEEP_ALIVE
-            await asyncio.sleep(HAND_OVER_POLL_SECONDS if is_leaving else self._session.settings.tick_seconds)
-        number = last.number if last is not None else -1
-        if rest := log.take(await self._read(number)):
-            yield rest
-        if isinstance(log, RestOfLog) and not log.has_ended and (log.unmatched or not self._turn.run):
-            yield LOST  # the journal is gone, or the turn that wrote it has ended without a word
-        elif not log.has_ended:
-            yield await self._ending(log.lines)
-
-    @property
-    def _silence(self) -> float:
-        """How long a journal may be silent before the session is asked: a heartbeat was missed."""
-        settings = self._session.settings
-        return settings.lease_seconds / 3 + 2 * settings.tick_seconds
-
     async def _read(self, after: int) -> list[Chunk]:
         try:
-            return await self._registry.read(self._session.key, self._turn.journal, after)
+            return await self._setup.registry.read(self._session.key, self._turn.journal, after)
         except RegistryUnavailable as exc:  # the session knows whether the turn has ended
             logger.warning("journal not read", extra={"cause": str(exc)})
             return []
@@ -209,9 +195,11 @@ class FollowedAnswer:
                 logger.warning("dead turn not taken over", extra={"cause": f"{type(exc).__name__}: {exc}"})
         return True
 
-    async def _ending(self, sent: Sequence[bytes]) -> bytes:
+    async def _rest(self, log: FollowedLog | RestOfLog) -> bytes:
         """Return the rest of the stored answer of a turn whose journal has no end."""
-        answer = await self._stored()
+        if isinstance(log, RestOfLog) and (log.unmatched or not self._turn.run):
+            return LOST  # the journal is gone, or the turn that wrote it has ended without a word
+        sent, answer = log.lines, await self._stored()
         has_started = bool(self._prefix) or any(map(is_start, sent))
         if answer is None:
             return interrupted_frames(sent, self._base) if has_started else sse.DONE

@@ -26,7 +26,7 @@ from omniagent.turns.engine.following import FollowedAnswer, ReaderSeat
 from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
 from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.setup import TurnSetup
-from omniagent.turns.state import is_over
+from omniagent.turns.state import Moved, is_over
 from omniagent.turns.watch.stopping import stop_session
 from omniagent.turns.watch.takeover import take_up
 
@@ -134,6 +134,8 @@ class QueuedAnswer:
                 if (source := await self._look()) is not None:
                     return source
                 pause = tick if self._held_up_since is None else 4 * tick
+            except Moved:
+                pass  # look again
             except (TooManyTurns, StorageUnavailable, RegistryUnavailable) as exc:
                 logger.info("message stays in line", extra={"cause": f"{type(exc).__name__}: {exc}"})
                 pause = max(tick, PAUSE_SECONDS)

@@ -1,19 +1,22 @@
 """`TurnRun`: one run of a turn. What it was given, and what its loop, its keeper and its end share."""
 
-import math
+import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from omniagent.ai.context import RunContext
-from omniagent.messages import Part, StepPart, StopReason, ToolPart, Usage, steering_of
+from omniagent.messages import Part, StepPart, StopReason, ToolPart, Usage
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage, SessionState
+from omniagent.session.summaries import Summarized
+from omniagent.tracing import turn_state
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.keeper import Keeper
 from omniagent.turns.journal.fold import Draft
 from omniagent.turns.journal.live_journal import LiveJournal
 from omniagent.turns.journal.recorder import AnswerRecorder
 from omniagent.turns.setup import TurnSetup
+from omniagent.turns.state_events import Join
 
 
 @dataclass(slots=True)
@@ -57,12 +60,18 @@ class TurnRun:
         base: SessionMessage | None = None,
         draft: Draft | None = None,
     ) -> None:
+        if head.turn is None:
+            raise ValueError("only a running turn is run")
         self.setup = setup
+        self.head = head
+        """The session after this run's last change of it."""
+        self.turn: LiveTurn = head.turn
         self.state = state
         """The history that the model is shown."""
         self.limit = limit
         self.question = question
         """The message that is answered. None: it was deleted while the turn waited."""
+        self.text = question.text if question is not None else ""
         self.previous = previous
         """The existing answer, if a message is answered again."""
         self.kept = kept
@@ -72,52 +81,63 @@ class TurnRun:
         self.draft = draft
         """What the journal of a turn that is taken over has."""
         self.journal = LiveJournal(draft.lines if draft is not None else ())
-        self.keeper = Keeper(setup, head, self.journal, next_chunk=draft.next_chunk if draft is not None else 0)
+        next_chunk = draft.next_chunk if draft is not None else 0
+        self.keeper = Keeper(setup, head.turn, self.journal, self.stop, next_chunk=next_chunk)
         self.recorder = draft.recorder if draft is not None else AnswerRecorder()
-        self.recorder.attach(self.journal.push, self.journal.note)
-        self.progress = _progress(base, kept)
+        self.recorder.attach(self.journal.add)
+        self.progress = _progress(base, kept, draft)
         self.stop_reason: StopReason | None = None
-        self.context: RunContext | None = None
+        self.early_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the answer need not go on: it was stopped, or is ending."""
+        self.summary: asyncio.Task[Summarized] | None = None
+        """The summary beside the answer. It stores itself when it is ready."""
         self.late_instructions = ""
         """What the agent's functions say for this turn."""
+        # A message that steers may have got in line while the turn waited: nobody signals it again.
+        self._read_mail = -1 if any(message.steers(head) for message in head.queue) else 0
 
-    @property
-    def turn(self) -> LiveTurn:
-        return self.keeper.turn
+    def stop(self, reason: StopReason) -> None:
+        """End the answer early and keep its text. Does nothing if it is already ending."""
+        if not self.early_end.done():
+            turn_state("running", "stopping", stop_reason=reason)
+            self.stop_reason = reason
+            self.early_end.set_result(None)
 
-    @property
-    def text(self) -> str:
-        return self.question.text if self.question is not None else ""
+    async def show_joined(self) -> bool:
+        """Record the messages that steer this turn. Returns whether one is new to the answer.
 
-    @property
-    def joined(self) -> set[str]:
-        """The ids of the messages that the answer shows as joined."""
-        return {part.message_id for part in steering_of(self.recorder.parts)}
+        Those that are in line become part of the turn first, so that a successor finds them.
+        """
+        if self.keeper.signals.mail != self._read_mail:
+            self._read_mail = self.keeper.signals.mail
+            after = await self.setup.settle(self._join)
+            if after is not None and after.turn is not None:
+                self.head, self.turn = after, after.turn
+        new = [message for message in self.turn.joined if self.recorder.steering(message.id, message.text)]
+        return bool(new)
 
-    @property
-    def may_hand_over(self) -> bool:
-        """Whether another process may continue the turn if it runs out of time in this one."""
-        return self.setup.hooks.on_work is not None and not self.limit.is_last
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether no new work may start here, because another process will continue the turn."""
-        return self.limit.is_closing and self.stop_reason is None and self.may_hand_over
-
-    @property
-    def tool_seconds(self) -> float:
-        """The time left for a tool. A turn that can be handed over sets no limit: it cuts the tool off."""
-        return math.inf if self.may_hand_over else self.limit.time_left()
+    def _join(self, head: SessionHead) -> Join | None:
+        steering = tuple(each for each in head.queue if each.steers(head) and not each.is_stopped)
+        return Join(self.turn.run, steering) if steering else None
 
 
-def _progress(base: SessionMessage | None, kept: Sequence[Part]) -> Progress:
-    """Return the progress that a run starts with: that of an answer that goes on, or of the kept steps."""
-    if base is None:
-        return Progress(calls_before=sum(isinstance(part, ToolPart) for part in kept))
-    return Progress(
-        usage=base.usage,
-        usage_before=base.usage,
-        steps=sum(isinstance(part, StepPart) for part in base.parts),
-        calls_before=sum(isinstance(part, ToolPart) for part in base.parts),
-        models=[*(base.metadata.get("models") or filter(None, [base.metadata.get("model")]))],
-    )
+def _progress(base: SessionMessage | None, kept: Sequence[Part], draft: Draft | None) -> Progress:
+    """Return the progress that a run starts with: of an answer that goes on, of kept steps, of dead processes."""
+    progress = Progress(calls_before=sum(isinstance(part, ToolPart) for part in kept))
+    if base is not None:
+        progress.usage = progress.usage_before = base.usage
+        progress.steps = sum(isinstance(part, StepPart) for part in base.parts)
+        progress.calls_before = sum(isinstance(part, ToolPart) for part in base.parts)
+        progress.models = [*(base.metadata.get("models") or filter(None, [base.metadata.get("model")]))]
+    if draft is not None:
+        progress.usage += sum(draft.calls, Usage())
+        progress.steps += len(draft.steps)
+        progress.tool_calls = sum(len(step.calls) for step in draft.steps[:-1])
+        progress.tool_errors = sum(
+            isinstance(part, ToolPart) and part.error is not None for part in draft.recorder.parts
+        )
+        for step in draft.steps:
+            progress.note_model(step.model)
+        if draft.first_token_at is not None:
+            progress.first_token_at = time.monotonic() - (time.time() - draft.first_token_at)
+    return progress

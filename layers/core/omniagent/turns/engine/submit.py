@@ -3,11 +3,13 @@
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import InvalidRequest, TooManyTurns, TurnInProgress
 from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
 from omniagent.session.query import Query
+from omniagent.turns import decisions, state_events
 from omniagent.turns import state as states
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.beginning import begin
@@ -24,65 +26,64 @@ UNLIMITED_SECONDS = 3600.0
 NOT_A_MESSAGE = "Only a new message can be answered in the background."
 
 
+@dataclass(frozen=True, slots=True)
 class Submission:
     """Opens the answer to one message: of a new turn, a running turn, or one that has ended."""
 
-    def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit) -> None:
-        self._setup = setup
-        self._session = setup.session
-        self._query = query
-        self._limit = limit
+    setup: TurnSetup
+    query: Query
+    limit: TimeLimit
 
     async def open(self) -> AnswerSource:
         """Return the answer to read. Raises a `RequestError`, or the error that makes the session unavailable."""
-        with self._setup.bound():
-            while True:
-                state, decision = await self._decided()
-                with suppress(states.Moved):
-                    if (source := await self._carried_out(state, decision)) is not None:
-                        return source
+        while True:
+            state, decision = await self._decided()
+            with suppress(states.Moved):
+                if (source := await self._carried_out(state, decision)) is not None:
+                    return source
 
     async def accept(self) -> None:
         """Put the message in line, for another process to answer it later. Raises a `RequestError` if it is refused."""
-        setup = self._setup
-        if self._query.regenerate or not self._query.text:
+        setup = self.setup
+        if self.query.regenerate or not self.query.text:
             raise InvalidRequest(NOT_A_MESSAGE)
-        is_accepted = False
-        while not is_accepted:
+        is_queued = False
+        while not is_queued:
             state, decision = await self._decided(background=True)
-            if isinstance(decision, states.Refuse):
+            if isinstance(decision, decisions.Refuse):
                 raise decision.error
-            if not isinstance(decision, states.GetInLine):
+            if not isinstance(decision, decisions.GetInLine):
                 break  # it is in line, being answered, or answered
-            busy = [turn for _, turn in await self._session.busy_sessions() if turn is None or turn.until is None]
+            busy = [turn for _, turn in await self.setup.session.busy_sessions() if turn is None or turn.until is None]
             if len(busy) >= setup.settings.max_readers_per_user:
                 raise TooManyTurns
             await setup.meter.admit()
             with suppress(states.Moved):
-                is_accepted = await self._enqueue(state.head, decision.message, decision.closes)
+                await self._enqueue(state.head, decision.message, decision.closes)
+                is_queued = True
         await call_back(setup.hooks.on_work)
 
-    async def _carried_out(self, state: SessionState, decision: states.Decision) -> AnswerSource | None:
+    async def _carried_out(self, state: SessionState, decision: decisions.Decision) -> AnswerSource | None:
         """Do what was decided. None if the session has moved on, so it is decided again."""
         match decision:
-            case states.Refuse(error):
+            case decisions.Refuse(error):
                 raise error
-            case states.Replay(answer):
-                return ReplayedAnswer(self._session.session_id, answer)
-            case states.Run():
-                await self._setup.meter.admit()
-                return await begin(self._setup, state, decision, self._limit)
-            case states.GoOn(is_own=False):
+            case decisions.Replay(answer):
+                return ReplayedAnswer(self.setup.session.session_id, answer)
+            case decisions.Run():
+                await self.setup.meter.admit()
+                return await begin(self.setup, state, decision, self.limit)
+            case decisions.GoOn(is_own=False):
                 await self._finish(state.head)
-            case states.Follow() | states.GoOn():
-                is_dead = isinstance(decision, states.GoOn)
-                return await follow(self._setup, state.head, self._limit, is_dead=is_dead)
-            case states.Interrupt() if state.head.turn is not None:
+            case decisions.Follow() | decisions.GoOn():
+                is_dead = isinstance(decision, decisions.GoOn)
+                return await follow(self.setup, state.head, self.limit, is_dead=is_dead)
+            case decisions.Interrupt() if state.head.turn is not None:
                 await self._interrupt(state.head.turn)
-            case states.GetInLine(message, closes):
+            case decisions.GetInLine(message, closes):
                 return await self._queued(state.head, message, closes)
-            case states.WaitInLine():
-                message = next(each for each in state.head.queue if each.id == self._query.message_id)
+            case decisions.WaitInLine():
+                message = next(each for each in state.head.queue if each.id == self.query.message_id)
                 if state.head.queue[0] is message:  # its request may have died before the signal
                     await self._signal(state.head)
                 return self._waiting(message, await self._seat())
@@ -90,69 +91,67 @@ class Submission:
 
     async def _interrupt(self, turn: LiveTurn) -> None:
         """Stop the running turn for a regeneration. Its message is already stored, so it does not get in line."""
-        patience = min(INTERRUPT_SECONDS, self._limit.stop_at - self._limit.started_at)
-        if time.monotonic() - self._limit.started_at > patience:
+        patience = min(INTERRUPT_SECONDS, self.limit.stop_at - self.limit.started_at)
+        if time.monotonic() - self.limit.started_at > patience:
             raise TurnInProgress
-        await stop_session(self._setup, turn.id)
-        await asyncio.sleep(self._setup.settings.tick_seconds)
+        await stop_session(self.setup, turn.id)
+        await asyncio.sleep(self.setup.settings.tick_seconds)
 
     async def _finish(self, head: SessionHead) -> None:
         """Finish the turn of another message, whose process died: only one turn runs at a time."""
-        if self._limit.time_left() <= 0:
+        if self.limit.time_left() <= 0:
             raise TurnInProgress(retry_after=1.0)
-        answer = await follow(self._setup, head, self._limit, is_dead=True)
+        answer = await follow(self.setup, head, self.limit, is_dead=True)
         if answer is not None:
             await answer.ended()
 
-    async def _queued(
-        self, head: SessionHead, message: QueuedMessage, closes: SessionMessage | None
-    ) -> AnswerSource | None:
+    async def _queued(self, head: SessionHead, message: QueuedMessage, closes: SessionMessage | None) -> AnswerSource:
         """Get in line and wait there. A request too many is refused before its message is stored."""
-        await self._setup.meter.admit()
-        seat, is_queued = await self._seat(), False
+        await self.setup.meter.admit()
+        seat = await self._seat()
         try:
-            is_queued = await self._enqueue(head, message, closes)
-        finally:
-            if not is_queued:
-                await seat.leave()
-        return self._waiting(message, seat) if is_queued else None
+            await self._enqueue(head, message, closes)
+        except BaseException:
+            await seat.leave()
+            raise
+        return self._waiting(message, seat)
 
     async def _seat(self) -> ReaderSeat:
         """Count this request as a reader. Raises `TooManyReaders`."""
-        seat = ReaderSeat(self._setup)
-        await seat.take(min(UNLIMITED_SECONDS, self._limit.time_left()))
+        seat = ReaderSeat(self.setup)
+        await seat.take(min(UNLIMITED_SECONDS, self.limit.time_left()))
         return seat
 
     def _waiting(self, message: QueuedMessage, seat: ReaderSeat) -> AnswerSource:
         from omniagent.turns.engine.queued import QueuedAnswer  # needed only for a message in line
 
-        return QueuedAnswer(self._setup, self._query, message.node, self._limit, seat)
+        return QueuedAnswer(self.setup, self.query, message.node, self.limit, seat)
 
-    async def _decided(self, *, background: bool = False) -> tuple[SessionState, states.Decision]:
+    async def _decided(self, *, background: bool = False) -> tuple[SessionState, decisions.Decision]:
         """Read the session and decide, after a look at the running turn's journal if there is one."""
-        setup = self._setup
-        state = setup.with_agent(await self._session.load(self._query))
+        setup = self.setup
+        state = await setup.session.load(self.query)
+        if setup.agent_name is not None:
+            state.head.check_agent(setup.agent_name)
+            state = replace(state, head=replace(state.head, agent=setup.agent_name))
         turn = state.head.running
         decision = states.decide(
             state,
-            self._query,
-            now=self._session.now(),
+            self.query,
+            now=self.setup.session.now(),
             dead=turn is not None and not await setup.is_alive(turn),
             background=background,
             limit=setup.settings.max_queued_messages,
         )
         return state, decision
 
-    async def _enqueue(self, head: SessionHead, message: QueuedMessage, closes: SessionMessage | None) -> bool:
-        """Put a message in line. False if the session has moved on."""
-        event = states.Close(closes, message) if closes is not None else states.Enqueue(message)
-        after = await self._setup.apply(head, event)
-        if after is not None:
-            await self._signal(after)
-        return after is not None
+    async def _enqueue(self, head: SessionHead, message: QueuedMessage, closes: SessionMessage | None) -> None:
+        """Put a message in line."""
+        event = state_events.Close(closes, message) if closes is not None else state_events.Enqueue(message)
+        await self._signal(await self.setup.apply(head, event))
 
     async def _signal(self, head: SessionHead) -> None:
         """Tell the running turn of a message in line that steers or interrupts it."""
-        if head.running is not None and self._query.busy in ("steer", "interrupt"):
-            stops = self._query.busy == "interrupt"
-            await self._setup.registry.signal(self._session.key, head.running.journal, stop=stops, mail=not stops)
+        if head.running is not None and self.query.busy in ("steer", "interrupt"):
+            stops = self.query.busy == "interrupt"
+            await self.setup.registry.signal(self.setup.session.key, head.running.journal, stop=stops, mail=not stops)

@@ -53,6 +53,7 @@ MAX_NAME_CHARS = 256
 """Maximum length of a tool call's name and id. No tool has a longer one, and its event must fit into one chunk."""
 MAX_REJECTED_CHARS = 20_000
 """Maximum length of an answer that the model is shown to correct it, and of what is wrong with it."""
+WHAT_TO_YIELD = "yield ModelText(…) and the like, and ModelFinish(…) last"
 
 
 class HandOver(Exception):
@@ -67,70 +68,60 @@ class HandOver(Exception):
 class ToolLoop:
     """Answers one message. The recorder has the answer, even if the loop does not complete."""
 
-    def __init__(self, run: TurnRun) -> None:
+    def __init__(self, run: TurnRun, context: RunContext, instructions: str) -> None:
         self._run = run
         self._setup = run.setup
         self._recorder = run.recorder
         self._progress = run.progress
+        self._context = context
+        self._instructions = instructions
         self._model = run.setup.model
         """The model that is answering: one of the chain."""
-        self._rejected: StepWithdrawn | None = None
+        self._rejected = run.draft.rejected if run.draft is not None else None
         """The answer that did not fit the agent's `output`, until another one is accepted."""
 
-    async def run(self, context: RunContext, instructions: str) -> FinishReason:
+    async def run(self) -> FinishReason:
         """Run the loop and return why the model stopped. Raises a `ModelError` if there is no answer.
 
         It continues after the last completed step of a turn whose process died. A turn that waited begins with its
         approved calls.
         """
         draft, max_steps = self._run.draft, self._setup.settings.max_steps
-        if approved := self._recorder.approved_calls:
+        parts = self._recorder.parts if self._run.base is not None else []
+        if approved := [part for part in parts if isinstance(part, ToolPart) and part.is_approved]:
             in_doubt = draft is not None and draft.has_approved
-            self._recorder.note(ApprovedStarted())
+            self._recorder.record(ApprovedStarted())
             await self._run.keeper.checkpoint()
-            await ToolStep(self._run, context).run_approved(approved, in_doubt=in_doubt)
-        reason = await self._catch_up(draft, context) if draft is not None else None
+            await ToolStep(self._run, self._context).run_approved(approved, in_doubt=in_doubt)
+        reason = await self._catch_up(draft) if draft is not None and draft.steps else None
         while reason is None:
             if self._progress.steps >= max_steps:
                 raise StepLimitReached(f"no answer after {max_steps} steps")
             ensure_not_cancelled()
             self._checkpoint()
-            await self._take_joining()
+            await self._run.show_joined()
             if answer := self._recorder.parts:
                 self._run.keeper.flush_now()  # write the tools' results in parallel with the model call
-            request = prompt.model_request(self._setup, instructions, prompt.compose(self._run, answer))
-            reason = await self._end_step(*await self._step(request), context)
+            request = prompt.model_request(self._setup, self._instructions, prompt.compose(self._run, answer))
+            reason = await self._end_step(*await self._step(request))
         return reason
 
-    async def _take_joining(self) -> bool:
-        """Record the messages that join the answer before its next model call. Returns whether there are any."""
-        messages = await self._run.keeper.join(self._run.joined)
-        for message in messages:
-            self._recorder.steering(message.id, message.text)
-        return bool(messages)
-
-    async def _catch_up(self, draft: Draft, context: RunContext) -> FinishReason | None:
-        """Take over a dead process's steps. The tools of its last step may have been running."""
-        progress, parts = self._progress, self._recorder.parts
-        progress.usage += sum(draft.calls, Usage())
-        if draft.first_token_at is not None:
-            progress.first_token_at = time.monotonic() - (time.time() - draft.first_token_at)
-        progress.steps += len(draft.steps)
-        for step in draft.steps:
-            progress.note_model(step.model)
-        self._rejected = draft.rejected
-        progress.tool_errors = sum(isinstance(part, ToolPart) and part.error is not None for part in parts)
-        if not draft.steps:
-            return None
-        *earlier, last = draft.steps
-        progress.tool_calls = sum(len(step.calls) for step in earlier)
+    async def _catch_up(self, draft: Draft) -> FinishReason | None:
+        """End the last step of a dead process. Its tools may have been running."""
+        last, agent = draft.steps[-1], self._setup.agent
         calls = [ModelToolCall(*call) for call in last.calls]
-        if not calls and self._setup.agent.output is not None:
-            progress.output = self._setup.agent.parse_output(last_text(parts))
-        return await self._end_step(last.reason, calls, context, in_doubt=not draft.has_open_calls)
+        if not calls and agent.output is not None:
+            self._progress.output = agent.parse_output(last_text(self._recorder.parts))
+        return await self._end_step(last.reason, calls, in_doubt=not draft.has_open_calls)
+
+    def _checkpoint(self, *, has_open_calls: bool = False) -> None:
+        """Hand over if little time is left. A process that has done nothing yet continues."""
+        run = self._run
+        if self._progress.has_moved and run.limit.is_closing and run.limit.may_hand_over and run.stop_reason is None:
+            raise HandOver(has_open_calls=has_open_calls)
 
     async def _end_step(
-        self, reason: FinishReason, calls: Sequence[ModelToolCall], context: RunContext, *, in_doubt: bool = False
+        self, reason: FinishReason, calls: Sequence[ModelToolCall], *, in_doubt: bool = False
     ) -> FinishReason | None:
         """Run the tools of a step. Returns the reason if the step is the last one."""
         if calls:
@@ -138,7 +129,7 @@ class ToolLoop:
             self._checkpoint(has_open_calls=True)
             await self._run.keeper.checkpoint()
             ensure_not_cancelled()
-            await ToolStep(self._run, context).run(calls, in_doubt=in_doubt)
+            await ToolStep(self._run, self._context).run(calls, in_doubt=in_doubt)
             self._progress.has_moved = self._progress.has_moved or not in_doubt
         self._recorder.finish_step()
         if self._progress.is_waiting:
@@ -148,7 +139,7 @@ class ToolLoop:
         if self._progress.steps >= self._setup.settings.max_steps:
             return reason
         # A message that joined a dead turn last has not been answered.
-        is_asked = isinstance(self._recorder.parts[-1], SteeringPart) or await self._take_joining()
+        is_asked = isinstance(self._recorder.parts[-1], SteeringPart) or await self._run.show_joined()
         return None if is_asked else reason
 
     async def _step(self, request: ModelRequest) -> tuple[FinishReason, list[ModelToolCall]]:
@@ -156,76 +147,60 @@ class ToolLoop:
         await self._setup.meter.before_call()
         self._progress.steps += 1
         self._recorder.start_step()
-        finish, calls = await self._call(self._corrected(request))
+        finish, calls = await self._call(request)
         while not calls and not self._is_accepted(finish.reason):
             await self._setup.meter.before_call()
-            finish, calls = await self._call(self._corrected(request))
-        self._note_end(finish.reason, calls)
+            finish, calls = await self._call(request)
+        # Longer arguments are an error, complete or truncated.
+        written = [(call.call_id, call.name, call.arguments[: MAX_INPUT_CHARS + 1]) for call in calls]
+        seconds_ago = time.monotonic() - (self._progress.first_token_at or time.monotonic())
+        self._recorder.record(StepEnded(finish.reason, written, time.time() - seconds_ago, self._model))
+        self._progress.note_model(self._model)
         self._progress.has_moved = True
         return finish.reason, calls
 
-    def _corrected(self, request: ModelRequest) -> ModelRequest:
-        """Return the request with the answer that was rejected, and why."""
-        if self._rejected is None:
-            return request
-        attempt = ChatMessage.assistant(self._rejected.rejected)
-        return replace(request, messages=[*request.messages, attempt, ChatMessage.user(self._rejected.correction)])
-
     async def _call(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:
-        first_part = len(self._recorder.parts)
+        if (rejected := self._rejected) is not None:
+            correction = [ChatMessage.assistant(rejected.rejected), ChatMessage.user(rejected.correction)]
+            request = replace(request, messages=[*request.messages, *correction])
         self._model = self._setup.model
         try:
             finish, calls = await self._stream(request)
         except BaseException as exc:
             is_stopped = isinstance(exc, asyncio.CancelledError)
-            await self._count(_estimated(request, self._recorder.parts[first_part:], is_stopped=is_stopped))
+            await self._count(_estimated(request, self._recorder.step_parts, is_stopped=is_stopped))
             raise
-        output = self._recorder.parts[first_part:]
+        output = self._recorder.step_parts
         await self._count(finish.usage if finish.usage.total_tokens else _estimated(request, output, is_stopped=True))
         if not calls and not any(isinstance(part, TextPart) for part in output):
             raise EmptyAnswer(f"{self._model} answered nothing ({finish.reason})")
         return finish, calls
 
-    def _checkpoint(self, *, has_open_calls: bool = False) -> None:
-        """Hand over if little time is left. A process that has done nothing yet continues."""
-        if self._progress.has_moved and self._run.is_closing:
-            raise HandOver(has_open_calls=has_open_calls)
-
-    def _note_end(self, reason: FinishReason, calls: Sequence[ModelToolCall]) -> None:
-        """Record the end of a model call with its tool calls."""
-        # Longer arguments are an error, complete or truncated.
-        written = [(call.call_id, call.name, call.arguments[: MAX_INPUT_CHARS + 1]) for call in calls]
-        seconds_ago = time.monotonic() - (self._progress.first_token_at or time.monotonic())
-        self._progress.note_model(self._model)
-        self._recorder.note(StepEnded(reason, written, time.time() - seconds_ago, self._model))
-
     async def _count(self, usage: Usage) -> None:
         self._progress.usage += usage
-        self._recorder.note(Counted(usage.to_dict()))
+        self._recorder.record(Counted(usage.to_dict()))
         await self._setup.meter.count(usage)
 
     async def _stream(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:
         calls: list[ModelToolCall] = []
-        recorder = self._recorder
-        first_part = len(recorder.parts)
+        recorder, progress = self._recorder, self._progress
         async with aclosing(call_model(self._setup.provider, request, purpose="answer")) as model_events:
             async for event in model_events:
                 match event:
-                    case ModelText():
-                        self._note_first_token()
-                        recorder.text(event.text)
+                    case ModelText() | ModelReasoning():
+                        progress.first_token_at = progress.first_token_at or time.monotonic()
+                        (recorder.text if isinstance(event, ModelText) else recorder.reasoning)(event.text)
                     case ModelToolDelta():
                         recorder.tool_delta(event.call_id, event.text)
-                    case ModelReasoning():
-                        self._note_first_token()
-                        recorder.reasoning(event.text)
                     case ModelReasoningDone():
                         recorder.seal_reasoning(event.provider_data)
+                    case ModelToolStart() | ModelToolCall() if (
+                        max(len(event.name), len(event.call_id)) > MAX_NAME_CHARS
+                    ):
+                        raise ModelStreamBroken(f"a tool call's name or id is longer than {MAX_NAME_CHARS} characters")
                     case ModelToolStart():
-                        _check_name(event)
                         recorder.tool_start(event.call_id, event.name)
                     case ModelToolCall():
-                        _check_name(event)
                         if any(event.call_id == call.call_id for call in calls):
                             raise ModelStreamBroken(f"two tool calls of the id {event.call_id!r} in one answer")
                         recorder.ensure_call(event.call_id, event.name)
@@ -234,17 +209,19 @@ class ToolLoop:
                         recorder.source(_source_part(event))
                     case ModelReplaced():
                         calls.clear()
-                        await self._replace_model(event.model, request, recorder.parts[first_part:])
+                        await self._replace_model(event.model, request)
                     case ModelFinish():
                         return event, calls
                     case _:
-                        raise _no_event(self._setup.model, event)
+                        raise ConfigurationError(
+                            f"{self._setup.model}: the provider yielded {event!r:.100}: {WHAT_TO_YIELD}"
+                        )
         raise ModelStreamBroken(f"{self._setup.model}: the stream has no end: no ModelFinish came")
 
-    async def _replace_model(self, model: str, request: ModelRequest, shown: Sequence[Part]) -> None:
+    async def _replace_model(self, model: str, request: ModelRequest) -> None:
         """Withdraw what a model has shown before it failed, and pay for it. None of its tools has run."""
         self._model = model
-        if shown:
+        if shown := self._recorder.step_parts:
             self._recorder.withdraw(StepWithdrawn())
             await self._count(_estimated(request, shown, is_stopped=False))
             await self._setup.meter.before_call()
@@ -260,7 +237,9 @@ class ToolLoop:
         except InvalidOutput as exc:
             may_correct = self._rejected is None and reason == "stop"
             # A provider without schemas may never have shown it to the model.
-            correction = f"{exc} Answer with JSON only, in this schema: {self._schema()}"
+            form = agent.output_format
+            schema = json.dumps(form.schema, ensure_ascii=False) if form is not None else ""
+            correction = f"{exc} Answer with JSON only, in this schema: {schema}"
             self._rejected = StepWithdrawn(text[:MAX_REJECTED_CHARS], correction[:MAX_REJECTED_CHARS])
             if reason != "content-filter":  # a refusal is shown
                 self._recorder.withdraw(self._rejected)
@@ -270,29 +249,11 @@ class ToolLoop:
         self._rejected = None
         return True
 
-    def _schema(self) -> str:
-        output = self._setup.agent.output_format
-        return json.dumps(output.schema, ensure_ascii=False) if output is not None else ""
-
-    def _note_first_token(self) -> None:
-        if self._progress.first_token_at is None:
-            self._progress.first_token_at = time.monotonic()
-
-
-def _check_name(call: ModelToolStart | ModelToolCall) -> None:
-    if max(len(call.name), len(call.call_id)) > MAX_NAME_CHARS:
-        raise ModelStreamBroken(f"a tool call whose name or id is longer than {MAX_NAME_CHARS} characters")
-
 
 def _source_part(source: ModelSource) -> SourcePart:
     """Return a source as it is stored, short enough for one event."""
     names = {name: text and plain_text(text[:MAX_SOURCE_CHARS]) for name, text in asdict(source).items()}
     return SourcePart(source_id=new_id(), **{**names, "url": source.url})
-
-
-def _no_event(model: str, value: object) -> ConfigurationError:
-    hint = "yield ModelText(…) and the like, and ModelFinish(…) last"
-    return ConfigurationError(f"{model}: the provider yielded {value!r:.100}: {hint}")
 
 
 def last_text(parts: Sequence[Part]) -> str:

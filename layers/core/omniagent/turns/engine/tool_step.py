@@ -3,11 +3,13 @@
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+import math
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import ModelToolCall
@@ -38,7 +40,6 @@ logger = logging.getLogger(__name__)
 MAX_CALLS_PER_STEP = 16
 """Maximum number of tool calls that run in one step."""
 MAX_REASON_CHARS = 2_000
-Result = TypeVar("Result")
 
 
 class ToolStep:
@@ -57,15 +58,17 @@ class ToolStep:
         Calls that need approval, or that only the client can run, wait. Calls `in_doubt` may have been running when a
         process died: those with a result are kept, and the others run again only if they are `retry_safe`.
         """
-        progress = self._run.progress
-        left = self._settings.max_tool_calls_per_turn - progress.tool_calls - progress.calls_before
+        progress, most = self._run.progress, self._settings.max_tool_calls_per_turn
+        left = most - progress.tool_calls - progress.calls_before
         progress.tool_calls += len(calls)
-        pending = [
-            (call, self._refusal(index, left))
-            for index, call in enumerate(calls)
-            if not (in_doubt and self._recorder.call(call.call_id).done)
-        ]
-        await self._all({call.call_id: self._call(call, refusal, in_doubt=in_doubt) for call, refusal in pending})
+        runs = {}
+        for index, call in enumerate(calls):
+            refusal = f"At most {most} calls run in one turn. Answer with what you know." if index >= left else ""
+            if index >= MAX_CALLS_PER_STEP:
+                refusal = f"At most {MAX_CALLS_PER_STEP} calls run in one step."
+            if not (in_doubt and self._recorder.call(call.call_id).done):
+                runs[call.call_id] = self._call(call, refusal, in_doubt=in_doubt)
+        await self._all(runs)
 
     async def run_approved(self, parts: Sequence[ToolPart], *, in_doubt: bool = False) -> None:
         """Run calls that had to wait, with their stored arguments."""
@@ -85,13 +88,6 @@ class ToolStep:
                 failure = ToolFailed(f"{name} cancelled itself. Try something else or tell the user.")
                 self._note_failure(name, failure)
                 self._recorder.tool_error(call_id, error=str(failure), public=failure.public)
-
-    def _refusal(self, index: int, left_in_turn: int) -> str:
-        if index >= MAX_CALLS_PER_STEP:
-            return f"At most {MAX_CALLS_PER_STEP} calls run in one step."
-        if index >= left_in_turn:
-            return f"At most {self._settings.max_tool_calls_per_turn} calls run in one turn. Answer with what you know."
-        return ""
 
     async def _call(
         self, call: ModelToolCall, refusal: str = "", *, is_approved: bool = False, in_doubt: bool = False
@@ -147,7 +143,8 @@ class ToolStep:
         checked = tool.parse(_json(arguments))
         reason: str | None = ""
         if not tool.is_client:
-            reason = await self._in_time(tool, tool.approval_reason(checked, context))
+            async with self._in_time(tool):
+                reason = await tool.approval_reason(checked, context)
             if reason is None:
                 return None
         return CallRequest(
@@ -181,34 +178,25 @@ class ToolStep:
         if tool is None:
             names = ", ".join(tool.name for tool in self._agent.tools) or "none"
             raise UnknownTool(f"There is no tool {call.name!r}. Available: {names}.")
-        return await self._in_time(tool, self._rendered(tool, call.arguments, context))
+        async with self._in_time(tool):  # rendering may call methods of the team's own objects
+            return render_output(await tool.invoke(tool.parse(call.arguments), context))
 
-    async def _rendered(self, tool: Tool, arguments: str, context: RunContext) -> Any:
-        """Run a tool and render its output. Both run a team's code: rendering may call methods of its objects."""
-        output = await tool.invoke(tool.parse(arguments), context)
-        return render_output(output)
-
-    async def _in_time(self, tool: Tool, work: Coroutine[Any, Any, Result]) -> Result:
-        """Await a team's code within the tool's timeout. Any exception becomes a `ToolError`."""
-        try:
-            seconds = self._timeout(tool)
-        except ToolError:
-            work.close()
-            raise
+    @asynccontextmanager
+    async def _in_time(self, tool: Tool) -> AsyncIterator[None]:
+        """Run a team's code within the tool's timeout or the time that is left. All it raises becomes a `ToolError`."""
+        # A turn that can be handed over cuts the tool off when its time is over.
+        limit = self._run.limit
+        left = math.inf if limit.may_hand_over else limit.time_left()
+        if left <= 0:
+            raise ToolNotStarted(f"There is no time left for {tool.name}. Answer with what you know.")
+        seconds = min(tool.timeout_seconds, left)
         failed = ToolFailed(f"{tool.name} failed. Try something else or tell the user.")
         try:
             async with asyncio.timeout(seconds):
                 with team_code("tool failed", failed, passes=(ToolError,), may_exit=False, tool=tool.name):
-                    return await work
+                    yield
         except TimeoutError as exc:
             raise ToolTimeout(f"{tool.name} did not answer within {seconds:.3g} seconds.") from exc
-
-    def _timeout(self, tool: Tool) -> float:
-        """The tool's own timeout, or the turn's remaining time if that is less."""
-        left = self._run.tool_seconds
-        if left <= 0:
-            raise ToolNotStarted(f"There is no time left for {tool.name}. Answer with what you know.")
-        return min(tool.timeout_seconds, left)
 
     @cached_property
     def _expires_at(self) -> datetime:

@@ -3,24 +3,22 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 from omniagent.ai.context import RunContext
 from omniagent.ai.result import RunResult
-from omniagent.aio import retry_once
-from omniagent.errors import AnswerTooLong, OmniAgentError, TurnInProgress
-from omniagent.messages import DataPart, FinishReason, StopReason, steering_of
+from omniagent.aio import STOP_SECONDS, retry_once
+from omniagent.errors import AnswerTooLong, BudgetExceeded, ModelError, OmniAgentError, TurnInProgress
+from omniagent.messages import DataPart, FinishReason, steering_of
 from omniagent.protocol import events
-from omniagent.session.live import LiveTurn
 from omniagent.team_code import team_code
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.tracing.states import TurnPhase
-from omniagent.turns.engine.answer_work import AnswerWork, Ending
-from omniagent.turns.engine.ending import Conclusion
+from omniagent.turns.engine import side_work
+from omniagent.turns.engine.ending import Ending, conclude
 from omniagent.turns.engine.run import TurnRun
-from omniagent.turns.engine.side_work import SideWork
 from omniagent.turns.engine.tool_loop import HandOver, ToolLoop
 from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.records import HandedOver, RunStarted
@@ -30,48 +28,31 @@ logger = logging.getLogger(__name__)
 
 
 class Turn:
-    """Runs to its end, independent of its readers. `stop()` ends it early and keeps its text."""
+    """Runs to its end, independent of its readers. Its message is durable. Creating it starts it."""
 
     def __init__(self, run: TurnRun, span: Span) -> None:
+        self.message_id = run.turn.id
+        self.journal_id = run.turn.journal
+        self.turn = run.turn
+        """The turn, as this run has taken it."""
+        self.stop = run.stop
+        self.frames = run.journal.read_frames
         self._run = run
         self._setup = run.setup
         self._span = span
-        self.message_id = run.turn.id
-        self.journal_id = run.turn.journal
-        self._side = SideWork(run)
-        self._work: AnswerWork | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._context: RunContext | None = None
         self._concluded: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
-
-    @property
-    def turn(self) -> LiveTurn:
-        """The turn, as this run has taken it."""
-        return self._run.turn
-
-    def start(self) -> "Turn":
-        """Start the turn. Its message is durable."""
         self._setup.session.open_turns.add(self)
         self._task = asyncio.create_task(self._live(), name=f"turn {self.message_id}")
-        return self
-
-    def stop(self, reason: StopReason) -> None:
-        """End the turn early and keep its text. Does nothing if it is already ending."""
-        if self._work is not None:
-            self._work.stop(reason)
-        else:
-            self._run.stop_reason = reason
 
     def shut_down(self) -> None:
         self.stop("shutdown")
-        self._side.summary.give_up()
+        if self._run.summary is not None:
+            self._run.summary.cancel()
 
     async def ended(self) -> None:
         """Wait until all work of the turn has ended."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
-
-    def frames(self) -> AsyncIterator[bytes]:
-        return self._run.journal.read_frames()
+        await asyncio.wait([self._task])
 
     async def result(self) -> RunResult:
         """Wait until the answer is stored and `on_finish` has run. Cancelling the waiter does not cancel the turn."""
@@ -87,21 +68,15 @@ class Turn:
                     session_state("waiting" if waited else "idle", "running")
                     turn_state("waiting" if waited else "planned", "running")
                 self._start_stream()
-                self._work = work = AnswerWork(run, self._answer())
-                run.keeper.watch(lambda: self.stop("cancelled"), lambda: self.stop("lost"))
-                self._side.summary.start()
-                if run.stop_reason is not None:
-                    work.stop(run.stop_reason)
-                ending = await work.ending()
-                if ending is None:
-                    await self._hand_over(has_open_calls=work.has_open_calls)
+                side_work.start_summary(run)
+                ending = await self._ending()
+                if isinstance(ending, HandedOver):
+                    await self._hand_over(ending)
                     return
                 result = await self._finish(ending)
-                try:
-                    await self._side.announce(result)
-                finally:
-                    self._concluded.set_result(result)
-                await self._side.finish(result)
+                await side_work.announce(run, self._context, result)
+                self._concluded.set_result(result)
+                await side_work.finish(run, result)
         except BaseException as exc:
             self._span.error(exc)
             if not self._concluded.done():
@@ -116,14 +91,12 @@ class Turn:
     def _start_stream(self) -> None:
         """Push the start of the answer, unless the journal already has it."""
         run, turn = self._run, self._run.turn
-        if run.draft is not None:
-            run.journal.when_shown(run.keeper.flush_now)
-            if run.draft.has_started:
-                return
-        else:
-            run.journal.note(RunStarted(turn.run, turn.attempt, time.time()))
+        if run.draft is None:
+            run.journal.add(RunStarted(turn.run, turn.attempt, time.time()))
+        elif run.draft.has_started:
+            return
         metadata = {"sessionId": self._setup.session.session_id, "turnNumber": turn.number}
-        run.journal.push(events.Start(turn.id, metadata | {"nodeId": turn.id, "parentId": turn.question}))
+        run.journal.add(events.Start(turn.id, metadata | {"nodeId": turn.id, "parentId": turn.question}))
         if run.base is not None:
             from omniagent.turns.engine.waiting import go_on_with  # needed only for a turn that waited
 
@@ -132,46 +105,48 @@ class Turn:
             with suppress(AnswerTooLong):
                 keep_steps(run.recorder, run.kept)
         for part in steering_of(run.previous.parts if run.previous is not None else ()):
-            if part.message_id not in run.joined:
-                run.recorder.steering(part.message_id, part.text)  # had joined the previous answer
+            run.recorder.steering(part.message_id, part.text)  # had joined the previous answer
 
-    async def _hand_over(self, *, has_open_calls: bool) -> None:
-        """Leave the turn to another process. Streams here end without `finish`, and their readers resume."""
-        run = self._run
-        run.journal.note(HandedOver(has_open_calls, run.progress.has_moved))
-        await run.keeper.finish(run.limit.closing_seconds(self._setup.settings.lease_seconds))
-        logger.info("turn handed over", extra={"turn_id": run.turn.id, "attempt": run.turn.attempt})
-        run.journal.close()
-        self._concluded.set_exception(TurnInProgress("The answer is still being written. Send the same request again."))
-        self._concluded.exception()  # otherwise asyncio warns about an unretrieved exception
-        await self._side.hand_over()
-
-    async def _finish(self, ending: Ending) -> RunResult:
-        """Conclude the turn. Whatever fails, the stream is ended."""
-        run, conclusion = self._run, Conclusion(self._run, self._side.summary)
+    async def _ending(self) -> Ending | HandedOver:
+        """Generate the answer, until it ends or is stopped, or another process has to continue it."""
+        run, limit = self._run, self._run.limit
+        task = asyncio.create_task(self._answer(), name="answer")
+        seconds = None if limit.deadline is None else max(0.0, limit.time_left())
+        ends: list[asyncio.Future[Any]] = [task, run.early_end]
         try:
-            run.keeper.flush_soon()
-            result = await conclusion.store(ending)
-        except Exception as exc:
-            logger.exception("turn not concluded")
-            result = conclusion.failed(exc)
-        finally:
-            run.journal.end()
-            run.journal.close()
-            seconds = run.limit.closing_seconds(self._setup.settings.lease_seconds)
-            await retry_once(lambda: run.keeper.finish(seconds))
-        before: TurnPhase = "stopping" if run.stop_reason else "running"
-        turn_ended(before, result.status, finish_reason=result.finish_reason, stop_reason=run.stop_reason)
-        session_state("running", "waiting" if result.status == "waiting" else "idle")
-        self._span.set_content(output=result.text)
-        return result
+            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            run.stop("shutdown")  # the event loop is closing: store what was streamed first
+        is_cut = not task.done() and not run.early_end.done() and limit.may_hand_over
+        if not task.done() and not is_cut:
+            run.stop("deadline")
+        if not run.early_end.done():
+            run.early_end.set_result(None)
+        if not task.done():
+            task.cancel()
+            await retry_once(lambda: asyncio.wait([task], timeout=STOP_SECONDS))
+        if not task.done():
+            logger.warning("a tool ignores its cancellation and is left behind")
+        if not task.done() or task.cancelled():
+            moved = HandedOver(has_open_calls=False, has_moved=run.progress.has_moved)
+            return moved if is_cut else Ending("cancelled", "other", run.stop_reason or "cancelled")
+        try:
+            return Ending("waiting" if run.progress.is_waiting else "complete", task.result())
+        except HandOver as exc:
+            return HandedOver(exc.has_open_calls, run.progress.has_moved)
+        except OmniAgentError as exc:
+            if isinstance(exc, ModelError | BudgetExceeded):
+                logger.warning("turn failed", extra={"code": exc.code, "cause": str(exc)})
+            else:
+                logger.exception("turn failed")
+            return Ending("failed", "error", error=exc)
 
     async def _answer(self) -> FinishReason:
         run, agent, session, question = self._run, self._setup.agent, self._setup.session, self._run.question
         begun_at = run.draft.begun_at if run.draft is not None else None
         # Deps, instructions and providers are a team's code.
         with team_code("the agent or its provider failed", OmniAgentError, passes=(OmniAgentError, HandOver)):
-            run.context = context = RunContext(
+            self._context = context = RunContext(
                 user=session.user,
                 category=session.category,
                 session_id=session.session_id,
@@ -189,7 +164,7 @@ class Turn:
             if run.draft is None or not run.draft.was_asked:
                 await call_back(agent.callbacks.on_start, context)
             instructions, run.late_instructions = await agent.prompt_for(context)
-            return await ToolLoop(run).run(context, instructions)
+            return await ToolLoop(run, context, instructions).run()
 
     def _show_data(self, part: DataPart, transient: bool) -> None:
         """Record a tool's emitted data. If it does not fit, log that: there may be no caller to raise to."""
@@ -197,3 +172,27 @@ class Turn:
             self._run.recorder.data(part, transient)
         except AnswerTooLong:
             logger.warning("emitted data does not fit into the answer", extra={"data_name": part.name})
+
+    async def _hand_over(self, record: HandedOver) -> None:
+        """Leave the turn to another process. Streams here end without `finish`, and their readers resume."""
+        run = self._run
+        run.journal.add(record)
+        await run.keeper.finish(run.limit.closing_seconds(self._setup.settings.lease_seconds))
+        logger.info("turn handed over", extra={"turn_id": run.turn.id, "attempt": run.turn.attempt})
+        run.journal.close()
+        self._concluded.set_exception(TurnInProgress("The answer is still being written. Send the same request again."))
+        self._concluded.exception()  # otherwise asyncio warns about an unretrieved exception
+        await side_work.hand_over(run)
+
+    async def _finish(self, ending: Ending) -> RunResult:
+        """Conclude the turn, and end its stream and its journal."""
+        run = self._run
+        result = await conclude(run, ending)
+        run.journal.close(has_end=True)
+        seconds = run.limit.closing_seconds(self._setup.settings.lease_seconds)
+        await retry_once(lambda: run.keeper.finish(seconds))
+        before: TurnPhase = "stopping" if run.stop_reason else "running"
+        turn_ended(before, result.status, finish_reason=result.finish_reason, stop_reason=run.stop_reason)
+        session_state("running", "waiting" if result.status == "waiting" else "idle")
+        self._span.set_content(output=result.text)
+        return result

@@ -11,10 +11,9 @@ from omniagent.ai.client_tools import ClientTool
 from omniagent.ai.tools import Tool, render_output
 from omniagent.errors import InvalidRequest, NotWaiting, ReplyConflict, RequestExpired, UnknownRequest
 from omniagent.messages import DENIED_ERROR, CallRequest, Part, StepPart, ToolPart, plain_text
-from omniagent.protocol import events, sse
 from omniagent.session.live import SessionMessage
 from omniagent.turns.journal.recorder import AnswerRecorder
-from omniagent.turns.journal.replay import emit_part, emit_result
+from omniagent.turns.journal.replay import emit_part, emit_result, frames_of
 
 MAX_COMMENT_CHARS = 2_000
 
@@ -165,12 +164,13 @@ def base_of(answer: SessionMessage) -> list[Part]:
 
 def frames_before(answer: SessionMessage) -> bytes:
     """Return the frames of what an answer had shown before it goes on, for a reader that has seen nothing."""
-    shown: list[events.StreamEvent] = []
-    recorder = AnswerRecorder(shown.append, max_chars=math.inf)
-    for part in base_of(answer):
-        emit_part(recorder, part)
-    recorder.finish_step()
-    return sse.encode(*shown)
+
+    def record(recorder: AnswerRecorder) -> None:
+        for part in base_of(answer):
+            emit_part(recorder, part)
+        recorder.finish_step()
+
+    return frames_of(AnswerRecorder(max_chars=math.inf), record)
 
 
 def frames_after(answer: SessionMessage, call_ids: frozenset[str], *, goes_on: bool = False) -> bytes:
@@ -180,7 +180,6 @@ def frames_after(answer: SessionMessage, call_ids: frozenset[str], *, goes_on: b
     An answer that ended with these results gets an empty step: a client that sends when all calls of the last step are
     settled would send forever.
     """
-    shown: list[events.StreamEvent] = []
     parts = base_of(answer) if goes_on else list(answer.parts)
     end = _step_end(parts, call_ids)
     step = _last_requests(parts[:end])
@@ -188,16 +187,20 @@ def frames_after(answer: SessionMessage, call_ids: frozenset[str], *, goes_on: b
     for index, part in enumerate(parts[:end]):
         emit_part(recorder, _open(part) if index in step else part)
     recorder.finish_step()
-    recorder.attach(shown.append, lambda _: None)
-    for index in sorted(step):
-        if isinstance(part := parts[index], ToolPart) and part.done:
-            emit_result(recorder, part)
-    for part in parts[end:]:
-        emit_part(recorder, part)
-    recorder.close(waiting=True)
-    if not goes_on and answer.status != "waiting" and not any(isinstance(part, StepPart) for part in parts[end:]):
-        shown += [events.StartStep(), events.FinishStep()]
-    return sse.encode(*shown)
+
+    def record(recorder: AnswerRecorder) -> None:
+        for index in sorted(step):
+            if isinstance(part := parts[index], ToolPart) and part.done:
+                emit_result(recorder, part)
+        for part in parts[end:]:
+            emit_part(recorder, part)
+        recorder.close_parts(waiting=True)
+        recorder.finish_step()
+        if not goes_on and answer.status != "waiting" and not any(isinstance(part, StepPart) for part in parts[end:]):
+            recorder.start_step()
+            recorder.finish_step()
+
+    return frames_of(recorder, record)
 
 
 def _last_requests(parts: Sequence[Part]) -> set[int]:

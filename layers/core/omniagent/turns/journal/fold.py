@@ -1,5 +1,6 @@
 """`fold()`: what a journal says about its turn, for whoever follows, closes or takes it over."""
 
+import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ class Draft:
     lines: list[bytes] = field(default_factory=list)
     """What is kept of the journal."""
     next_chunk: int = 0
-    is_readable: bool = True
+    is_readable: bool = False
     """Whether the journal is complete and the turn can be continued."""
     steps: list[StepEnded] = field(default_factory=list)
     calls: list[Usage] = field(default_factory=list)
@@ -83,6 +84,8 @@ class Draft:
                 self.calls.append(Usage.from_dict(entry.usage))
 
 
+_UNREADABLE = (AnswerTooLong, KeyError, RecursionError, ValueError, TypeError)
+"""What a corrupt journal raises. It must not block the session."""
 _OF_ALL_RUNS = (Counted, RunStarted, HandedOver, StartStep, StepWithdrawn)
 """Records that count also where they were withdrawn."""
 
@@ -91,35 +94,32 @@ def fold(chunks: Sequence[Chunk], base: Sequence[Part] = (), *, takes_over: bool
     """Fold a journal. `base` are the parts of an answer that waited, as its continuation began with them.
 
     With `takes_over`, the unfinished step is withdrawn as by a process that goes on with the turn. Reading stops at the
-    first record that cannot be read: a corrupt journal must not block the session.
+    first record that cannot be read.
     """
     written = lines_of(chunks)
     lines = as_taken_over(written) if takes_over else surviving(written)
     draft = Draft(AnswerRecorder(), lines=lines, next_chunk=len(chunks))
     draft.recorder.restore(base)
-    draft.is_readable = [chunk.number for chunk in chunks] == list(range(len(chunks)))
-    with suppress(AnswerTooLong, KeyError, RecursionError, ValueError, TypeError):
+    with suppress(*_UNREADABLE):
         for entry in entries_of(written):  # withdrawn calls are paid for, and dead processes counted
             if isinstance(entry, _OF_ALL_RUNS):
                 draft.note(entry)
             elif isinstance(entry, StepEnded) and not entry.calls:
                 draft.rejected = None
-    is_complete = False
-    with suppress(AnswerTooLong, KeyError, RecursionError, ValueError, TypeError):
+    with suppress(*_UNREADABLE):
         for entry in entries_of(lines):
             draft.recorder.apply(entry)
             if not isinstance(entry, _OF_ALL_RUNS):
                 draft.note(entry)
-        is_complete = True
-    draft.is_readable = draft.is_readable and is_complete
+        draft.is_readable = [chunk.number for chunk in chunks] == list(range(len(chunks)))
     return draft
 
 
 def replayed(lines: Iterable[bytes], base: Sequence[Part] = ()) -> AnswerRecorder:
     """Return a recorder that has recorded these lines, to complete or to close the answer."""
-    recorder = AnswerRecorder(max_chars=float("inf"))
+    recorder = AnswerRecorder(max_chars=math.inf)
     recorder.restore(base)
-    with suppress(AnswerTooLong, KeyError, RecursionError, ValueError, TypeError):
+    with suppress(*_UNREADABLE):
         for entry in entries_of(lines):
             recorder.apply(entry)
     return recorder

@@ -20,13 +20,13 @@ from omniagent.messages import (
     TextPart,
     ToolPart,
     plain_text,
+    steering_of,
 )
 from omniagent.protocol import events
-from omniagent.turns.journal.records import Denied, Entry, Failed, Record, Requested, StepWithdrawn, Thought
+from omniagent.turns.journal.records import Denied, Entry, Failed, Requested, StepWithdrawn, Thought
 
-Emit = Callable[[events.StreamEvent], None]
-Note = Callable[[Record], None]
-"""Writes a record to the journal, which clients do not receive."""
+Sink = Callable[[Entry], None]
+"""Takes the events that clients receive, and the records that only the journal does."""
 
 MAX_ANSWER_CHARS = 3_000_000
 """Keeps an answer within one MongoDB document (16 MB), whatever script it is written in."""
@@ -50,9 +50,8 @@ class AnswerRecorder:
     Exceeding an answer's maximum size raises `AnswerTooLong`; earlier parts are kept.
     """
 
-    def __init__(self, emit: Emit = _ignore, note: Note = _ignore, *, max_chars: float = MAX_ANSWER_CHARS) -> None:
-        self._emit = emit
-        self._write = note
+    def __init__(self, send: Sink = _ignore, *, max_chars: float = MAX_ANSWER_CHARS) -> None:
+        self._send = send
         self._max_chars = max_chars
         self._parts: list[Part] = []
         self._block: TextPart | ReasoningPart | None = None
@@ -67,9 +66,9 @@ class AnswerRecorder:
         self._at_step: tuple[list[Part], dict[str, int], int, int] | None = None
         """The parts, the calls, and the numbers of blocks and characters when the current step began."""
 
-    def attach(self, emit: Emit, note: Note) -> None:
+    def attach(self, send: Sink) -> None:
         """Send what is recorded from now on."""
-        self._emit, self._write = emit, note
+        self._send = send
 
     def restore(self, parts: Sequence[Part]) -> None:
         """Begin with the parts of an answer that goes on. Nothing is emitted."""
@@ -85,9 +84,11 @@ class AnswerRecorder:
         return [part for part in self._parts if not _is_empty(part)]
 
     @property
-    def approved_calls(self) -> list[ToolPart]:
-        """The approved calls that have not run."""
-        return [part for part in self._parts if isinstance(part, ToolPart) and part.is_approved]
+    def step_parts(self) -> list[Part]:
+        """The parts of the open step."""
+        self._join_pieces()
+        begun = len(self._at_step[0]) if self._at_step is not None else len(self._parts)
+        return [part for part in self._parts[begun:] if not _is_empty(part)]
 
     def apply(self, entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per kind
         """Change the answer as an event or a record says. Other kinds change nothing."""
@@ -162,48 +163,44 @@ class AnswerRecorder:
                 for unfinished in (self._pieces, self._inputs_open, self._errors):
                     unfinished.clear()
 
-    def note(self, record: Record) -> None:
-        self.apply(record)
-        self._write(record)
-
-    def _show(self, event: events.StreamEvent) -> None:
-        self.apply(event)
-        self._emit(event)
+    def record(self, entry: Entry) -> None:
+        self.apply(entry)
+        self._send(entry)
 
     def start_step(self) -> None:
         self.finish_step()
-        self._show(events.StartStep())
+        self.record(events.StartStep())
 
     def finish_step(self) -> None:
         if self._in_step:
             self.end_block()
-            self._show(events.FinishStep())
+            self.record(events.FinishStep())
 
     def withdraw(self, record: StepWithdrawn) -> None:
         """Withdraw what the open step has recorded, if there is anything."""
         if self._at_step is not None and len(self._at_step[0]) < len(self._parts):
-            self.note(record)
+            self.record(record)
 
     def text(self, text: str) -> None:
         if type(self._block) is not TextPart:
             self.end_block()
-            self._show(events.TextStart(str(self._blocks)))
+            self.record(events.TextStart(str(self._blocks)))
         for piece in _pieces(plain_text(text)):
-            self._show(events.TextDelta(self._block_id, piece))
+            self.record(events.TextDelta(self._block_id, piece))
 
     def reasoning(self, text: str) -> None:
         if type(self._block) is not ReasoningPart:
             self.end_block()
-            self._show(events.ReasoningStart(str(self._blocks)))
+            self.record(events.ReasoningStart(str(self._blocks)))
         for piece in _pieces(plain_text(text)):
-            self._show(events.ReasoningDelta(self._block_id, piece))
+            self.record(events.ReasoningDelta(self._block_id, piece))
 
     def end_block(self) -> None:
         """Close the open text or reasoning."""
         if isinstance(self._block, ReasoningPart):
-            self._show(events.ReasoningEnd(self._block_id))
+            self.record(events.ReasoningEnd(self._block_id))
         elif self._block is not None:
-            self._show(events.TextEnd(self._block_id))
+            self.record(events.TextEnd(self._block_id))
 
     def end_shown_block(self) -> None:
         """Close the open text or reasoning unless it is still empty: then the next part continues it."""
@@ -219,12 +216,12 @@ class AnswerRecorder:
         if provider_data is not None:
             if not isinstance(self._block, ReasoningPart):
                 self.end_block()
-            self.note(Thought(provider_data))
+            self.record(Thought(provider_data))
         self.end_block()
 
     def tool_start(self, call_id: str, name: str) -> None:
         self.end_block()
-        self._show(events.ToolInputStart(call_id, name))
+        self.record(events.ToolInputStart(call_id, name))
 
     def ensure_call(self, call_id: str, name: str) -> None:
         """Begin a call that was not announced. Some servers reuse one id for the calls of every step."""
@@ -235,24 +232,24 @@ class AnswerRecorder:
 
     def tool_delta(self, call_id: str, text: str) -> None:
         for piece in _pieces(text):
-            self._show(events.ToolInputDelta(call_id, piece))
+            self.record(events.ToolInputDelta(call_id, piece))
 
     def tool_input(self, call_id: str, arguments: Any) -> None:
         if call_id not in self._inputs_open and self.call(call_id).input == arguments:
             return  # already shown: the call is run again
-        self._show(events.ToolInputAvailable(call_id, self.call(call_id).name, arguments))
+        self.record(events.ToolInputAvailable(call_id, self.call(call_id).name, arguments))
 
     def tool_input_error(self, call_id: str, raw: str, *, error: str, public: str) -> None:
         """The model wrote arguments that are not JSON or are too long."""
         self._note_error(call_id, error, public)
         kept = plain_text(raw[:MAX_INPUT_CHARS])
-        self._show(events.ToolInputError(call_id, self.call(call_id).name, kept, public))
+        self.record(events.ToolInputError(call_id, self.call(call_id).name, kept, public))
 
     def tool_request(self, call_id: str, request: CallRequest) -> None:
         """The call runs only after its request is answered."""
-        self.note(Requested(call_id, request.model_dump(mode="json")))
+        self.record(Requested(call_id, request.model_dump(mode="json")))
         if request.kind == "approval":
-            self._emit(events.ToolApprovalRequest(request.id, call_id, request.reason, request.approved))
+            self._send(events.ToolApprovalRequest(request.id, call_id, request.reason, request.approved))
 
     def tool_decided(self, call_id: str, request: CallRequest | None) -> None:
         """Send readers a decision and its reason. AI SDK 7 has its own event for it."""
@@ -260,14 +257,14 @@ class AnswerRecorder:
             return
         verdict = {"approvalId": request.id, "toolCallId": call_id, "approved": request.approved}
         reason = {"reason": request.comment} if request.comment else {}
-        self._emit(events.DataChunk("approval-response", verdict | reason, transient=True))
+        self._send(events.DataChunk("approval-response", verdict | reason, transient=True))
 
     def tool_denied(self, call_id: str, *, error: str, request: CallRequest) -> None:
-        self.note(Denied(call_id, error, request.model_dump(mode="json")))
-        self._emit(events.ToolOutputDenied(call_id))
+        self.record(Denied(call_id, error, request.model_dump(mode="json")))
+        self._send(events.ToolOutputDenied(call_id))
 
     def tool_output(self, call_id: str, output: Any) -> None:
-        self._show(events.ToolOutputAvailable(call_id, output))
+        self.record(events.ToolOutputAvailable(call_id, output))
 
     def tool_result(self, part: ToolPart) -> None:
         """Record the result of a call as it is stored: its output, its error or its denial."""
@@ -281,30 +278,34 @@ class AnswerRecorder:
 
     def tool_error(self, call_id: str, *, error: str, public: str) -> None:
         self._note_error(call_id, error, public)
-        self._show(events.ToolOutputError(call_id, public))
+        self.record(events.ToolOutputError(call_id, public))
 
     def data(self, part: DataPart, transient: bool = False) -> None:
         """Send a tool's emitted part, and store it unless it is transient. The same name and id replaces it."""
         if not transient and self._place_of(part.name, part.id) is None:
             self.end_block()
-        self._show(events.DataChunk(part.name, part.data, part.id, transient))
+        self.record(events.DataChunk(part.name, part.data, part.id, transient))
 
     def source(self, part: SourcePart) -> None:
         """Add a source, once: an answer may cite it many times. A very long address is left out."""
         is_known = any(isinstance(known, SourcePart) and _is_same(known, part) for known in self._parts)
         if not is_known and len(part.url or "") <= MAX_SOURCE_CHARS:
             self.end_block()
-            self._show(events.source_event(part))
+            self.record(events.source_event(part))
 
-    def steering(self, message_id: str, text: str) -> None:
-        """Add a user's message that joins the answer. The text is already stored and is not truncated."""
+    def steering(self, message_id: str, text: str) -> bool:
+        """Add a user's message that joins the answer, in full. Returns False if the answer has it already."""
+        if any(part.message_id == message_id for part in steering_of(self._parts)):
+            return False
         self.end_block()
-        self._show(events.SteeringData(message_id, {"text": text}))
+        self.record(events.SteeringData(message_id, {"text": text}))
+        return True
 
     def close(self, *, waiting: bool = False) -> None:
-        """Close everything that is open: the answer ends or waits here."""
+        """Close everything that is open: the answer ends or waits here. What is recorded later is not sent."""
         self.close_parts(waiting=waiting)
         self.finish_step()
+        self.attach(_ignore)
 
     def close_parts(self, *, waiting: bool = False) -> None:
         """Close the open text and tool calls within the step. If the turn is `waiting`, its requests stay open."""
@@ -316,11 +317,6 @@ class AnswerRecorder:
                     self.tool_input_error(call_id, "", error=ORPHAN_ERROR, public=ORPHAN_ERROR)
                 else:
                     self.tool_result(part.close())
-
-    def seal(self, *, waiting: bool = False) -> None:
-        """Close the answer for good: later recordings are ignored."""
-        self.close(waiting=waiting)
-        self.attach(_ignore, _ignore)
 
     def add_paragraph(self, text: str) -> None:
         """Add a separate text, apart from any text before it."""
@@ -342,7 +338,7 @@ class AnswerRecorder:
     def _note_error(self, call_id: str, error: str, public: str) -> None:
         """Note the model's version of a text if the client gets a different one."""
         if error != public:
-            self.note(Failed(call_id, error[:MAX_INPUT_CHARS]))
+            self.record(Failed(call_id, error[:MAX_INPUT_CHARS]))
 
     def _place_of(self, name: str, data_id: str | None) -> int | None:
         if data_id is None:

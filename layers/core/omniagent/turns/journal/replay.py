@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from omniagent.ai.result import RunResult
 from omniagent.errors import ModelError
@@ -20,8 +20,8 @@ from omniagent.messages import (
 from omniagent.protocol import events, sse
 from omniagent.session.live import SessionMessage
 from omniagent.turns.journal.fold import replayed
-from omniagent.turns.journal.recorder import AnswerRecorder, Emit
-from omniagent.turns.journal.records import StepEnded
+from omniagent.turns.journal.recorder import AnswerRecorder
+from omniagent.turns.journal.records import Entry, StepEnded
 
 
 class ReplayedAnswer:
@@ -53,10 +53,16 @@ class ReplayedAnswer:
 def replay_of(answer: SessionMessage, rest: bytes | None = None) -> bytes:
     """Return the frames of a stored answer."""
     if rest is None:
-        shown: list[events.StreamEvent] = []
-        emit_parts(answer.parts, shown.append)
-        rest = sse.encode(*shown)
+        rest = frames_of(AnswerRecorder(max_chars=math.inf), lambda recorder: emit_parts(recorder, answer.parts))
     return sse.encode(start_of(answer)) + rest + end_of(answer)
+
+
+def frames_of(recorder: AnswerRecorder, record: Callable[[AnswerRecorder], None]) -> bytes:
+    """Return the frames of what is recorded."""
+    sent: list[Entry] = []
+    recorder.attach(sent.append)
+    record(recorder)
+    return sse.encode(*(entry for entry in sent if isinstance(entry, events.StreamEvent)))
 
 
 def start_of(answer: SessionMessage) -> events.Start:
@@ -76,12 +82,11 @@ def end_of(answer: SessionMessage) -> bytes:
     return sse.encode(*ending) + sse.DONE
 
 
-def emit_parts(parts: Sequence[Part], emit: Emit) -> None:
-    """Emit a stored answer as the events that would have streamed it. Open requests stay open.
+def emit_parts(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
+    """Record a stored answer as it was streamed. Open requests stay open.
 
     One that was cut at its maximum size is slightly larger, because of its fallback text.
     """
-    recorder = AnswerRecorder(emit, max_chars=math.inf)
     for part in parts:
         emit_part(recorder, part)
         if isinstance(part, ToolPart) and not part.done:
@@ -94,34 +99,25 @@ def missing_frames(sent: Sequence[bytes], answer: SessionMessage, base: Sequence
 
     The sent parts are a prefix of the stored ones; only the last of them can be incomplete.
     """
-    missing: list[events.StreamEvent] = []
     recorder = replayed(sent, base)
-    recorder.attach(missing.append, lambda _: None)
     known = [part for part in recorder.parts if _is_streamed(part)]
     shown = [part for part in answer.parts if _is_streamed(part)]
-    for index, (sent_part, part) in enumerate(zip(known, shown, strict=False)):
-        _complete_part(recorder, sent_part, part, is_last=index == len(known) - 1)
-    recorder.end_shown_block()
-    for part in shown[len(known) :]:
-        emit_part(recorder, part)
-    recorder.close(waiting=answer.status == "waiting")
-    return sse.encode(*missing) + end_of(answer)
+
+    def complete(recorder: AnswerRecorder) -> None:
+        for index, (sent_part, part) in enumerate(zip(known, shown, strict=False)):
+            _complete_part(recorder, sent_part, part, is_last=index == len(known) - 1)
+        recorder.end_shown_block()
+        for part in shown[len(known) :]:
+            emit_part(recorder, part)
+        recorder.close(waiting=answer.status == "waiting")
+
+    return frames_of(recorder, complete) + end_of(answer)
 
 
 def interrupted_frames(sent: Sequence[bytes], base: Sequence[Part] = ()) -> bytes:
     """Return the frames that end a stream of `sent` whose answer cannot be found."""
-    return closing_frames(sent, base) + (
-        sse.encode(events.Abort("interrupted"), events.Finish("other", {"status": "interrupted"})) + sse.DONE
-    )
-
-
-def closing_frames(sent: Sequence[bytes], base: Sequence[Part] = ()) -> bytes:
-    """Return the frames that close what the lines `sent` have left open."""
-    closing: list[events.StreamEvent] = []
-    recorder = replayed(sent, base)
-    recorder.attach(closing.append, lambda _: None)
-    recorder.close()
-    return sse.encode(*closing)
+    ending = sse.encode(events.Abort("interrupted"), events.Finish("other", {"status": "interrupted"}))
+    return frames_of(replayed(sent, base), AnswerRecorder.close) + ending + sse.DONE
 
 
 def _is_streamed(part: Part) -> bool:
@@ -185,13 +181,13 @@ def emit_result(recorder: AnswerRecorder, part: ToolPart) -> None:
     recorder.tool_result(part)
 
 
-def kept_steps(answer: SessionMessage | None, *, regenerates: bool = False) -> Sequence[Part]:
+def kept_steps(answer: SessionMessage, *, regenerates: bool = False) -> Sequence[Part]:
     """Return the steps that are not repeated when a turn that was closed early is answered again: those up to the last
     one with a call that may have taken effect, without the text after its calls.
 
     Empty for the regeneration of a stopped answer: its user wants a different one.
     """
-    if answer is None or answer.status in ("complete", "waiting") or (regenerates and answer.status == "cancelled"):
+    if answer.status in ("complete", "waiting") or (regenerates and answer.status == "cancelled"):
         return ()
     parts = answer.parts
     ran = [index for index, part in enumerate(parts) if isinstance(part, ToolPart) and part.may_have_run]
@@ -220,5 +216,5 @@ def keep_steps(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
                 emit_part(recorder, part)
         calls = [part for part in step if isinstance(part, ToolPart)]
         arguments = [(part.call_id, part.name, json.dumps(part.input, ensure_ascii=False)) for part in calls]
-        recorder.note(StepEnded("tool-calls", arguments))
+        recorder.record(StepEnded("tool-calls", arguments))
         recorder.finish_step()

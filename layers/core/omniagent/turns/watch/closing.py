@@ -2,10 +2,12 @@
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from omniagent.errors import StorageRejected
-from omniagent.messages import Part, Status, Usage
+from omniagent.messages import Status, Usage
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.tracing import session_state, turn_state
@@ -13,7 +15,8 @@ from omniagent.turns.journal.fold import Draft, fold
 from omniagent.turns.journal.records import RunStarted, record_line
 from omniagent.turns.registry import SHORT_RUN, Chunk
 from omniagent.turns.setup import SessionSetup
-from omniagent.turns.state import Close, End, Moved, TakeOver, closed_by_message, is_over
+from omniagent.turns.state import Moved, closed_by_message, is_over
+from omniagent.turns.state_events import Close, End, TakeOver
 
 logger = logging.getLogger(__name__)
 
@@ -24,12 +27,27 @@ class Taken:
 
     head: SessionHead
     turn: LiveTurn
-    chunks: list[Chunk]
-    """Its journal, which ends with this process's first record."""
+    chunks: Sequence[Chunk]
+    """What the dead processes have written."""
+    first: Chunk
+    """This process's first record, which ends its journal for now."""
+    base: SessionMessage | None
+    """The answer of a turn that waited."""
+
+    def draft(self, *, takes_over: bool = True) -> Draft:
+        """Fold the journal."""
+        if self.base is None:
+            return fold(self.chunks, takes_over=takes_over)
+        from omniagent.turns.engine.waiting import base_of  # needed only for a turn that waited
+
+        return fold(self.chunks, base_of(self.base), takes_over=takes_over)
 
 
 async def close_expired(setup: SessionSetup, head: SessionHead) -> bool:
-    """Close a waiting turn whose requests expired or were interrupted. False if somebody may still reply."""
+    """Close a waiting turn whose requests expired or were interrupted. False if somebody may still reply.
+
+    Raises `Moved` if the session has moved on.
+    """
     turn, now = head.waiting, setup.session.now()
     if turn is None or not is_over(head, now):
         return False
@@ -37,9 +55,9 @@ async def close_expired(setup: SessionSetup, head: SessionHead) -> bool:
     if answer is None or answer.status != "waiting":
         return False
     closed = closed_by_message(turn, answer, now)
-    if await setup.apply(head, Close(closed)) is not None:
-        turn_state("waiting", "cancelled", stop_reason=closed.metadata["stopReason"])
-        session_state("waiting", "idle")
+    await setup.apply(head, Close(closed))
+    turn_state("waiting", "cancelled", stop_reason=closed.metadata["stopReason"])
+    session_state("waiting", "idle")
     return True
 
 
@@ -60,14 +78,13 @@ async def taken_over(setup: SessionSetup, head: SessionHead) -> Taken | None:
         after = await setup.apply(head, TakeOver(new_id()))
     except Moved:
         return None
-    while after is not None and after.turn is not None:
-        turn = after.turn
+    while (turn := after.turn) is not None:
         chunks = await registry.read(session.key, turn.journal)
         line = record_line(RunStarted(turn.run, turn.attempt, time.time()))
         number = chunks[-1].number + 1 if chunks else 0
         first = Chunk(number, turn.run[:SHORT_RUN], session.now(), line)
         if await registry.append(session.key, turn.journal, first):
-            return Taken(after, turn, [*chunks, first])
+            return Taken(after, turn, chunks, first, await session.node(turn.id) if turn.is_continued else None)
         fresh = await session.head()
         if fresh is None or fresh.turn is None or fresh.turn.run != turn.run:
             return None
@@ -76,46 +93,34 @@ async def taken_over(setup: SessionSetup, head: SessionHead) -> Taken | None:
 
 async def close_turn(setup: SessionSetup, taken: Taken, status: Status) -> None:
     """Store what a dead turn had shown as a cancelled or interrupted answer."""
-    turn = taken.turn
-    base = await setup.session.node(turn.id) if turn.is_continued else None
-    draft = fold(taken.chunks[:-1], base_parts(base), takes_over=False)
-    answer = _closed_answer(setup, turn, draft, base, status)
+    turn, answer = taken.turn, _closed_answer(setup, taken, status)
     try:
-        after = await setup.settle(taken.head, End(turn.run, answer))
+        after = await setup.settle(lambda _: End(turn.run, answer), taken.head)
     except StorageRejected:
         from omniagent.turns.engine.reduced_parts import reduced_parts
 
         logger.exception("interrupted answer cannot be stored as it is")
         answer = replace(answer, parts=reduced_parts(answer.parts))
-        after = await setup.settle(taken.head, End(turn.run, answer))
+        after = await setup.settle(lambda _: End(turn.run, answer), taken.head)
     if after is not None:
         turn_state("running", status)
         session_state("running", "idle")
         logger.warning("dead turn closed", extra={"turn_id": answer.id, "status": status, "parts": len(answer.parts)})
 
 
-def base_parts(base: SessionMessage | None) -> list[Part]:
-    """Return the parts that a turn that waited goes on with."""
-    if base is None:
-        return []
-    from omniagent.turns.engine.waiting import base_of  # needed only for a turn that waited
-
-    return base_of(base)
-
-
-def _closed_answer(
-    setup: SessionSetup, turn: LiveTurn, draft: Draft, base: SessionMessage | None, status: Status
-) -> SessionMessage:
+def _closed_answer(setup: SessionSetup, taken: Taken, status: Status) -> SessionMessage:
+    turn, base, draft = taken.turn, taken.base, taken.draft(takes_over=False)
     usage = sum(draft.calls, base.usage if base is not None else Usage())
-    steps = int(base.metadata.get("stepCount", 0)) if base is not None else 0
+    before: Mapping[str, Any] = base.metadata if base is not None else {}
     draft.recorder.close()
     metadata = {
-        **(base.metadata if base is not None else {}),
+        **before,
         "sessionId": setup.session.session_id,
         "turnNumber": turn.number,
         "status": status,
         "finishReason": "other",
         "stopReason": status,
-        **({"stepCount": steps + len(draft.calls), "usage": usage.to_dict()} if draft.calls else {}),
     }
+    if draft.calls:
+        metadata |= {"stepCount": int(before.get("stepCount", 0)) + len(draft.calls), "usage": usage.to_dict()}
     return turn.answer(draft.recorder.parts, status, metadata, usage=usage)

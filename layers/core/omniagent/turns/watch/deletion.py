@@ -18,7 +18,8 @@ from omniagent.session.manager import SessionManager
 from omniagent.team_code import team_code
 from omniagent.turns.hooks import EraseHook
 from omniagent.turns.registry import TurnRegistry
-from omniagent.turns.state import Erase, is_dead, transition
+from omniagent.turns.state import is_dead, transition
+from omniagent.turns.state_events import Erase
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Deletion:
             return True
         if head.running is not None:
             await self._stop(session, head.running)
-        if not await self._erase_items(session.key):
+        if not await self._repeated(lambda: self.registry.erase(session.key)):
             return False
         await self._call_hook(session, session.session_id)
         # The session is deleted last: while it exists and is marked, the sweep finds it.
@@ -93,7 +94,7 @@ class Deletion:
                         return False
                 if self.time_left() <= 0:
                     return False
-        if not await self._erase_items(user_id):
+        if not await self._repeated(lambda: self.registry.erase(user_id)):
             return False
         await self.counter.forget(user_id)
         await self._call_hook(session, None)
@@ -122,9 +123,6 @@ class Deletion:
         if self.hook is not None:
             with team_code("on_erase failed"):
                 await self.hook(session.user, session_id)
-
-    async def _erase_items(self, owner: str) -> bool:
-        return await self._repeated(lambda: self.registry.erase(owner))
 
     async def _repeated(self, piece: Callable[[], Awaitable[bool]]) -> bool:
         """Repeat a batch until it reports completion. Returns False on timeout."""

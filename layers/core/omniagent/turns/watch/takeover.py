@@ -2,19 +2,21 @@
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 from omniagent.ai.result import AnswerSource
 from omniagent.aio import both
 from omniagent.session.live import SessionHead
+from omniagent.tracing import bind_context
 from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.engine.beginning import begin_queued
+from omniagent.turns.engine.beginning import begin_queued, turn_span
 from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.turn import Turn
-from omniagent.turns.journal.fold import fold
 from omniagent.turns.journal.replay import kept_steps
 from omniagent.turns.setup import MAX_ATTEMPTS, TurnSetup
-from omniagent.turns.watch.closing import base_parts, close_expired, close_turn, taken_over
+from omniagent.turns.state import Moved
+from omniagent.turns.watch.closing import close_expired, close_turn, taken_over
 
 logger = logging.getLogger(__name__)
 
@@ -27,14 +29,14 @@ async def take_up(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
     while (head := await setup.session.head()) is not None:
         if (turn := head.running) is not None:
             return None if await setup.is_alive(turn) else await go_on(setup, limit, head)
-        if head.waiting is not None:
-            if not await close_expired(setup, head):
+        with suppress(Moved):
+            if head.waiting is not None:
+                if not await close_expired(setup, head):
+                    return None
+            elif not head.queue:
                 return None
-        elif head.queue:
-            if (begun := await begin_queued(setup, head, limit)) is not None:
+            elif (begun := await begin_queued(setup, head, limit)) is not None:
                 return begun
-        else:
-            return None
     return None
 
 
@@ -44,21 +46,19 @@ async def go_on(setup: TurnSetup, limit: TimeLimit, head: SessionHead) -> Turn |
     A turn that was stopped is closed as cancelled; one that cannot be continued, as interrupted.
     """
     session = setup.session
-    with setup.bound():
+    with bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category):
         taken = await taken_over(setup, head)
         if taken is None:
             return None
-        turn, chunks = taken.turn, taken.chunks
-        base = await session.node(turn.id) if turn.is_continued else None
+        turn, base, draft = taken.turn, taken.base, taken.draft()
         previous = await session.node(turn.replaces) if turn.replaces is not None and base is None else None
         signals, state = await both(setup.registry.signals(session.key, turn.journal), session.load())
-        draft = fold(chunks[:-1], base_parts(base))
         if signals.stop or not draft.is_readable or turn.attempt - draft.hand_overs > MAX_ATTEMPTS:
             if not signals.stop:
                 logger.error("dead turn not continued", extra={"turn_id": turn.id, "attempt": turn.attempt})
             await close_turn(setup, taken, "cancelled" if signals.stop else "interrupted")
             return None
-        draft.lines.append(chunks[-1].lines)
+        draft.lines.append(taken.first.lines)
         draft.next_chunk += 1
         details = {"turn_id": turn.id, "attempt": turn.attempt}
         if draft.is_handed_over:
@@ -66,8 +66,7 @@ async def go_on(setup: TurnSetup, limit: TimeLimit, head: SessionHead) -> Turn |
         else:
             logger.warning("dead turn continued", extra=details)
         seconds = max(0.0, time.time() - draft.begun_at) if draft.begun_at is not None else 0.0
-        span = setup.span(turn.number)
-        with span.resumed():
+        with turn_span(setup, turn.number) as span:
             run = TurnRun(
                 setup,
                 taken.head,
@@ -76,8 +75,8 @@ async def go_on(setup: TurnSetup, limit: TimeLimit, head: SessionHead) -> Turn |
                 turn.message or state.question,
                 previous=previous,
                 # Once started, the journal already contains the kept steps.
-                kept=() if draft.has_started else kept_steps(previous),
+                kept=kept_steps(previous) if previous is not None and not draft.has_started else (),
                 base=base,
                 draft=draft,
             )
-            return Turn(run, span).start()
+            return Turn(run, span)
