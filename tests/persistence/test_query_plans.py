@@ -190,7 +190,7 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     called = await drive(store, driven)
     profiled.command("profile", 0)
 
-    helpers = {"now", "use_settings", "transaction", "update_session", "fill", "fill_or_default", "ensure_user"}
+    helpers = {"now", "use_settings", "transaction", "update_session", "fill", "ensure_user"}
     assert called == public_methods(MongoSessionManager, Catalog, ConversationStore) - helpers | {"snippets"}
     seen = [
         operation

@@ -146,7 +146,7 @@ class MongoSessionManager(SessionWrites):
     async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:
         stored = {name: getattr(summary, name) for name in _SUMMARY}
         stored |= {"session_id": self.key, "draft": draft, "content": storable_text(summary.content)}
-        document = await self.store.fill_or_default(lambda: self.store.models.summary(**stored), self)
+        document = await self.store.fill(self.store.models.summary(**stored), self, is_paid=True)
 
         async def work(transaction: AsyncClientSession) -> bool:
             session = await self._fenced(transaction)
