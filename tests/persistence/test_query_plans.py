@@ -88,7 +88,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         session.children("", *(question(number, session).node for number in range(1, TURNS))),
         session.end_of(question(2, session).place),
         session.end_of(main),
-        session.find("question-2", anywhere=True),
+        session.find("question-2", at=at, anywhere="question-2"),
         session.tree(limit=5),
         session.tree(limit=5, after=main),
         apply(other, Enqueue(QueuedMessage("q", "Next"))),
@@ -190,7 +190,7 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     called = await drive(store, driven)
     profiled.command("profile", 0)
 
-    helpers = {"now", "use_settings", "transaction", "update_session", "fill", "fill_or_default", "ensure_user"}
+    helpers = {"now", "use_settings", "transaction", "update_session", "fill", "ensure_user"}
     assert called == public_methods(MongoSessionManager, Catalog, ConversationStore) - helpers | {"snippets"}
     seen = [
         operation
@@ -203,6 +203,7 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     assert [o["command"] for o in seen if o.get("hasSortStage")] == []
     # What is read is what is asked for, however long the history is. Only a search reads what does not match.
     reads = [o for o in seen if o["op"] == "query" and "$and" not in o["command"]["filter"]]
+    reads += [o for o in seen if "pipeline" in o["command"] and "$or" in o["command"]["pipeline"][0].get("$match", ())]
     assert [o["command"] for o in reads if o["keysExamined"] > o["nreturned"] + 8] == []
 
 
@@ -216,3 +217,23 @@ async def test_a_head_is_one_document_with_a_projection(store: ConversationStore
     [read] = profiled["system.profile"].find({"op": "query", "ns": f"{profiled.name}.sessions"})
     assert set(read["command"]["projection"]) == HEAD
     assert read["docsExamined"] == 1
+
+
+async def test_of_an_id_that_many_siblings_share_few_keys_are_read(
+    store: ConversationStore, profiled: Database[Json]
+) -> None:
+    session, edits = session_of(store, "user:edits", "chat"), range(1, 21)
+    await converse(session, range(1, 4))
+    for branch in edits:
+        edited = again(2, session, branch=branch)
+        message = replace(question(2, session), node=f"{session.key}-{branch}", branch=branch, lineage=((0, 3),))
+        await apply(session, Begin(replace(edited, message=message, question=message.node, lineage=((0, 3),))))
+        await apply(session, End("run", reply_again(2, session, branch=branch)))
+    profiled["system.profile"].drop()
+    profiled.command("profile", 2)
+    main = reply(3, session=session).place
+    found = await session.find("question-2", at=main, anywhere="question-2")
+    profiled.command("profile", 0)
+    assert [message.branch for message in found] == [0, edits[-1]], "on the path, and the newest"
+    [read] = profiled["system.profile"].find({"ns": f"{profiled.name}.messages"})
+    assert read["keysExamined"] <= 8

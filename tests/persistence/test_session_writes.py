@@ -25,6 +25,7 @@ from omniagent.providers import LLMProvider
 from omniagent.session.ids import new_id
 from omniagent.session.live import SessionHead
 from omniagent.session.manager import SessionManager
+from omniagent.session.query import Query
 from omniagent.turns.state import transition
 from omniagent.turns.state_events import Begin, End, Erase, Event, Reply, TakeOver, Wait
 from tests.fixtures.conversation import QUICK, Conversation, dynamodb_api
@@ -106,10 +107,11 @@ async def test_a_turn_sends_few_commands_before_its_first_byte_and_at_its_end(  
             store=store, provider=provider, model=model, database=database, settings=settings, registry=registry
         )
         await (await conversation.start("[echo:One.]")).ended()
+        await (await conversation.start(Query(regenerate=True))).ended()  # a session with a branch
         for proxy in (storage, table):
             proxy.journal.clear()
         stream = await conversation.start("[stall:first]")
-        assert sorted(commands(storage)) == ["find", "find", "find", "find", "find", "update"]
+        assert sorted(commands(storage)) == ["aggregate", "find", "find", "find", "find", "update"]
         assert commands(table) == []
         store.open_turns.shut_down()
         await stream.ended()

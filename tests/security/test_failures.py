@@ -101,7 +101,7 @@ def test_an_answer_that_cannot_be_stored(world: World, user: User, monkeypatch: 
     write = MongoSessionManager.write
 
     async def fail(session: MongoSessionManager, change: Change) -> bool:
-        if change.has_history:
+        if change.inserted or change.changed:
             raise errors.StorageRejected(INSIDE)
         return await write(session, change)
 

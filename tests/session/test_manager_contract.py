@@ -214,8 +214,8 @@ async def test_an_id_is_found_on_its_path_only(session: SessionManager) -> None:
     assert list(await session.find("question-2", at=head.leaf)) == []
     assert list(await session.find("question-2", at=reply(2, session=session).place)) == [question(2, session)]
     assert list(await session.find(question(2, session).node)) == [question(2, session)], "its node anywhere"
-    assert await session.find("question-2", anywhere=True) == [question(2, session)]
-    assert await session.find("question-3", anywhere=True) == []
+    assert await session.find("question-2", at=head.leaf, anywhere="question-2") == [question(2, session)]
+    assert await session.find("question-3", at=head.leaf, anywhere="question-3") == []
 
 
 async def test_nothing_of_a_change_is_applied_if_an_answer_cannot_be_stored(session: SessionManager) -> None:

@@ -21,11 +21,19 @@ from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageUna
 from omniagent.persistence.cursor import Cursor
 from omniagent.persistence.documents import HAS_REQUESTS, UNANNOUNCED, WAITING, Message, Session, Summary
 from omniagent.persistence.driver_errors import translated
-from omniagent.persistence.mongo_session import MongoSessionManager, newest_summary
+from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, Stored, from_bson
 from omniagent.persistence.stored_session import head_of, place_of, session_message
 from omniagent.persistence.stored_values import now
-from omniagent.persistence.tree_reads import TreeReads, without_parts
+from omniagent.persistence.tree_reads import (
+    find_messages,
+    last_node,
+    read_children,
+    read_path,
+    read_summary,
+    read_tree,
+    without_parts,
+)
 from omniagent.session.ids import new_id, public_session_id, session_key
 from omniagent.session.live import SessionMessage, with_siblings
 from omniagent.session.tree import Segment
@@ -131,23 +139,23 @@ class Catalog:
 
         `before`: those before the given turn. The running turn's answer is left out: its stream shows all of it.
         """
-        head, tree = head_of(self.models, vars(session)), TreeReads(self._store, session.id)
+        head, key = head_of(self.models, vars(session)), session.id
         end = head.tip
         if branch is not None and (head.running is None or branch != end.node):
-            found = await tree.find(branch, at=head.tip)
+            found = await find_messages(self._store, key, branch, at=head.tip)
             if not found:
                 raise NotFound
             end = place_of(found[-1]["_id"], found[-1])
         at = end if before is None else end.up_to(before - 1)
-        path = await tree.path(at, limit=limit + 1) if at.order > 1 else ()
+        path = await read_path(self._store, key, at, limit=limit + 1) if at.order > 1 else ()
         newest = [from_bson(self.models.message, each) for each in path]
         if at == head.tip:
             newest = self._with_open(session, newest)[-limit - 1 :]
         if len(newest) <= limit:
-            return Page(await self._shown(tree, newest), None)
+            return Page(await self._shown(key, newest), None)
         # One message more than the limit was read: its turn starts the next page.
         page = [message for message in newest if message.turn_number > newest[0].turn_number]
-        return Page(await self._shown(tree, page), str(newest[0].turn_number + 1))
+        return Page(await self._shown(key, page), str(newest[0].turn_number + 1))
 
     def _with_open(self, session: Session, path: list[Message]) -> list[Message]:
         """Add the session's open question, unless it has been moved to the messages since the session was read."""
@@ -156,9 +164,10 @@ class Catalog:
             return path
         return [*path, from_bson(self.models.message, stored)]
 
-    async def _shown(self, tree: TreeReads, messages: Sequence[Message]) -> list[PathMessage]:
+    async def _shown(self, key: str, messages: Sequence[Message]) -> list[PathMessage]:
         """Add their siblings to the messages of a path."""
-        children = await tree.children(*{message.parent for message in messages}) if messages else {}
+        parents = {message.parent for message in messages}
+        children = await read_children(self._store, key, *parents) if messages else {}
         return [
             PathMessage(each, with_siblings(session_message(each), list(map(without_parts, children[each.parent]))))
             for each in messages
@@ -170,9 +179,9 @@ class Catalog:
 
         `before` of the page is the cursor of the next.
         """
-        segment, tree = _read_tree_cursor(after) if after is not None else None, TreeReads(self._store, session.id)
-        leaf = await tree.last_on(head_of(self.models, vars(session)).leaf)
-        stored = await tree.tree(limit=limit + 1, after=segment)
+        segment = _read_tree_cursor(after) if after is not None else None
+        leaf = await last_node(self._store, session.id, head_of(self.models, vars(session)).leaf)
+        stored = await read_tree(self._store, session.id, limit=limit + 1, after=segment)
         messages = [from_bson(self.models.message, each) for each in stored[:limit]]
         return leaf, Page(messages, tree_cursor(messages[-1]) if len(stored) > limit else None)
 
@@ -233,7 +242,6 @@ class Catalog:
 
         Raises `TurnInProgress` while its turn runs.
         """
-        tree = TreeReads(self._store, key)
 
         async def work(transaction: AsyncClientSession) -> None:
             # A write, because a read would not conflict with a turn that begins or ends meanwhile.
@@ -248,7 +256,7 @@ class Catalog:
             turn = head.running
             if turn is not None and message_id in (turn.id, turn.question, turn.message_id):
                 raise TurnInProgress
-            found = await tree.find(message_id, at=head.tip)
+            found = await find_messages(self._store, key, message_id, at=head.tip)
             if not found:
                 raise NotFound
             message = found[-1]
@@ -269,7 +277,7 @@ class Catalog:
     async def latest_summary(self, session: Session) -> Summary | None:
         """Read the newest summary of a session's active path."""
         at = head_of(self.models, vars(session)).tip
-        found = await newest_summary(self._store, session.id, at)
+        found = await read_summary(self._store, session.id, at)
         return from_bson(self.models.summary, found) if found else None
 
     @trace_method(kind=SpanKind.DB, name="mongodb.summary_is_current", attributes=_SUMMARIES)

@@ -5,54 +5,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from pymongo import DESCENDING, ReturnDocument
+from pymongo import ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, StorageConflict
 from omniagent.messages import Feedback
 from omniagent.persistence.documents import IS_BUSY
 from omniagent.persistence.driver_errors import translated
-from omniagent.persistence.erasure import Collections
 from omniagent.persistence.session_writes import SessionWrites
-from omniagent.persistence.store import (
-    ConversationStore,
-    from_bson,
-    to_bson,
-)
+from omniagent.persistence.store import ConversationStore, from_bson, to_bson
 from omniagent.persistence.stored_session import head_of, session_message, turn_of
 from omniagent.persistence.stored_values import now, storable_text
-from omniagent.persistence.tree_reads import TreeReads, any_of, without_parts
+from omniagent.persistence.tree_reads import (
+    find_messages,
+    read_children,
+    read_end,
+    read_path,
+    read_summary,
+    read_tree,
+    without_parts,
+)
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, RollingSummary, SessionHead, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER
-from omniagent.session.tree import Place, Segment
+from omniagent.session.tree import Place
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_method
 
 _SUMMARY = [each.name for each in fields(RollingSummary) if each.name != "basis"]
 _SUMMARIES = {"db.collection.name": "summaries"}
-
-
-async def newest_summary(
-    store: Collections,
-    key: str,
-    at: Place,
-    *,
-    draft: bool = False,
-    transaction: AsyncClientSession | None = None,
-) -> dict[str, Any] | None:
-    """Read the newest summary on the path to a place."""
-    segments: Sequence[Segment] = at.segments
-    while segments:
-        kind = {"session_id": key, "draft": draft}
-        ends = [kind | {"branch": branch, "end_turn_number": {"$lte": (last - 1) // 2}} for branch, last in segments]
-        query = any_of(ends)
-        with translated():
-            found = await store.summaries.find_one(query, sort=[("end_turn_number", DESCENDING)], session=transaction)
-        if found is not None:
-            return found
-        segments = await TreeReads(store, key).before(segments[0][0])
-    return None
 
 
 _HEAD = dict.fromkeys(
@@ -88,11 +69,6 @@ class MongoSessionManager(SessionWrites):
             raise NotFound
         return cls(store, address.user, address.session_id, settings=settings, category=address.category)
 
-    @property
-    def tree_reads(self) -> TreeReads:
-        """The history, as it is stored."""
-        return TreeReads(self.store, self.key)
-
     @trace_method(kind=SpanKind.DB, name="mongodb.head", attributes=_SESSIONS)
     async def head(self, *, erased: bool = False) -> SessionHead | None:
         alive = {} if erased else {"erased_at": None}
@@ -102,29 +78,28 @@ class MongoSessionManager(SessionWrites):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.path", attributes=_MESSAGES)
     async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]:
-        return self._read(await self.tree_reads.path(at, first=first, limit=limit))
+        return self._read(await read_path(self.store, self.key, at, first=first, limit=limit))
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find", attributes=_MESSAGES)
-    async def find(self, *ids: str, at: Place | None = None, anywhere: bool = False) -> Sequence[SessionMessage]:
-        reads = self.tree_reads
-        return self._read(await (reads.newest(*ids) if anywhere else reads.find(*ids, at=at)))
+    async def find(self, *ids: str, at: Place | None = None, anywhere: str = "") -> Sequence[SessionMessage]:
+        return self._read(await find_messages(self.store, self.key, *ids, at=at, anywhere=anywhere))
 
     def _read(self, stored: Iterable[Mapping[str, Any]]) -> list[SessionMessage]:
         return [session_message(from_bson(self.store.models.message, each)) for each in stored]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.children", attributes=_MESSAGES)
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
-        found = await self.tree_reads.children(*parents)
+        found = await read_children(self.store, self.key, *parents)
         return {parent: [without_parts(each) for each in children] for parent, children in found.items()}
 
     @trace_method(kind=SpanKind.DB, name="mongodb.tree", attributes=_MESSAGES)
     async def tree(self, *, limit: int, after: Place | None = None) -> Sequence[SessionMessage]:
         segment = (after.branch, after.order) if after is not None else None
-        return self._read(await self.tree_reads.tree(limit=limit, after=segment))
+        return self._read(await read_tree(self.store, self.key, limit=limit, after=segment))
 
     @trace_method(kind=SpanKind.DB, name="mongodb.end_of", attributes=_MESSAGES)
     async def end_of(self, place: Place) -> Place:
-        return await self.tree_reads.end_of(place)
+        return await read_end(self.store, self.key, place)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.busy_sessions", attributes=_SESSIONS)
     async def busy_sessions(self) -> Sequence[tuple[str, LiveTurn | None]]:
@@ -161,7 +136,7 @@ class MongoSessionManager(SessionWrites):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.latest_summary", attributes=_SUMMARIES)
     async def latest_summary(self, at: Place, *, draft: bool = False) -> RollingSummary | None:
-        found = await newest_summary(self.store, self.key, at, draft=draft)
+        found = await read_summary(self.store, self.key, at, draft=draft)
         if found is None:
             return None
         summary = from_bson(self.store.models.summary, found)
@@ -171,13 +146,13 @@ class MongoSessionManager(SessionWrites):
     async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:
         stored = {name: getattr(summary, name) for name in _SUMMARY}
         stored |= {"session_id": self.key, "draft": draft, "content": storable_text(summary.content)}
-        document = await self.store.fill_or_default(lambda: self.store.models.summary(**stored), self)
+        document = await self.store.fill(self.store.models.summary(**stored), self, is_paid=True)
 
         async def work(transaction: AsyncClientSession) -> bool:
             session = await self._fenced(transaction)
             if session is None or summary.basis not in (None, session.get("summary_basis") or ""):
                 return False
-            newest = await newest_summary(self.store, self.key, at, draft=draft, transaction=transaction)
+            newest = await read_summary(self.store, self.key, at, draft=draft, transaction=transaction)
             is_next = summary.start_turn_number == (newest["end_turn_number"] if newest else 0) + 1
             if not is_next or summary.end_turn_number < summary.start_turn_number:
                 return False
@@ -194,7 +169,7 @@ class MongoSessionManager(SessionWrites):
         async def work(transaction: AsyncClientSession) -> bool:
             newest = None
             if at is not None:
-                newest = await newest_summary(self.store, self.key, at, draft=True, transaction=transaction)
+                newest = await read_summary(self.store, self.key, at, draft=True, transaction=transaction)
             if (newest is None and at is not None) or await self._fenced(transaction) is None:
                 return False
             summaries = self.store.summaries

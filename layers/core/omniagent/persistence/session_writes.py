@@ -14,7 +14,7 @@ from pymongo import ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from omniagent.errors import SessionErased, StorageConflict, StorageError
-from omniagent.persistence.documents import Message, Session
+from omniagent.persistence.documents import Session
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.store import ConversationStore, to_bson
 from omniagent.persistence.stored_session import fields_of, message_document
@@ -37,30 +37,39 @@ class SessionWrites(SessionManager):
     @trace_method(kind=SpanKind.DB, name="mongodb.write", attributes=_SESSIONS)
     async def write(self, change: Change) -> bool:
         """Apply a change. See `SessionManager.write`."""
-        fields = fields_of(change, await self._question(change))
+        turn, before = change.after.turn, change.before.turn
+        begins = turn is not None and (before is None or before.id != turn.id)
+        asked = turn.message if turn is not None and begins else None
+        question = message_document(self.store.models, self.key, asked) if asked is not None else None
+        fields = fields_of(change, await self.store.fill(question, self) if question is not None else None)
         if self.category is not None:
             fields["category"] = self.category
         if change.before.version == 0:
             return await self._insert(fields)
-        if not change.has_history and (is_applied := await self._update(change, fields)) is not None:
-            return is_applied
-        open_question = change.before.turn.message if change.before.turn is not None else None
+        unchanged = {"_id": self.key, "version": change.before.version, "erased_at": None}
+        if not change.inserted and not change.changed:
+            try:
+                with translated(), pymongo.timeout(AT_ONCE_SECONDS):
+                    updated = await self.store.sessions.update_one(unchanged, {"$set": fields})
+                    return bool(updated.matched_count) or await self._is_applied(change)
+            except StorageError as exc:
+                # If the write did succeed, the transaction finds it.
+                logger.warning("session not written at once", extra={"cause": str(exc)})
+        open_question = before.message if before is not None else None
         new = [await self._document(message) for message in change.inserted if message is not open_question]
-        changed = self._changed_answers(change)
+        changed = self._changed_answers(change) if change.changed else {}
 
         async def work(transaction: AsyncClientSession) -> bool:
             # The open question is moved as raw BSON: a decoded field might not be encodable again.
             raw_sessions = self.store.sessions.with_options(codec_options=DEFAULT_RAW_BSON_OPTIONS)
-            before = await raw_sessions.find_one_and_update(
-                self._unchanged(change), {"$set": fields}, session=transaction
-            )
-            if before is None:
+            stored = await raw_sessions.find_one_and_update(unchanged, {"$set": fields}, session=transaction)
+            if stored is None:
                 return await self._is_applied(change, transaction)
             for node, values in changed.items():
                 at = {"_id": node, "session_id": self.key}
                 if not (await self.store.messages.update_one(at, {"$set": values}, session=transaction)).matched_count:
                     raise StorageConflict(f"answer {node} does not wait any more")
-            moved: list[Any] = [before["turn"]["message"]] if len(new) < len(change.inserted) else []
+            moved: list[Any] = [stored["turn"]["message"]] if len(new) < len(change.inserted) else []
             if moved or new:
                 await self.store.messages.insert_many([*moved, *new], session=transaction)
             return True
@@ -118,38 +127,15 @@ class SessionWrites(SessionManager):
             raise SessionErased
         return found
 
-    async def _update(self, change: Change, fields: dict[str, Any]) -> bool | None:
-        """Apply a change that has no history, in one write. None: a transaction must try."""
-        try:
-            with translated(), pymongo.timeout(AT_ONCE_SECONDS):
-                updated = await self.store.sessions.update_one(self._unchanged(change), {"$set": fields})
-                return bool(updated.matched_count) or await self._is_applied(change)
-        except StorageError as exc:
-            # If the write did succeed, the transaction finds it.
-            logger.warning("session not written at once", extra={"cause": str(exc)})
-            return None
-
-    def _unchanged(self, change: Change) -> dict[str, Any]:
-        return {"_id": self.key, "version": change.before.version, "erased_at": None}
-
     async def _is_applied(self, change: Change, transaction: AsyncClientSession | None = None) -> bool:
         """Whether the change is the session's last: an earlier try succeeded and its reply was lost."""
         last = {"_id": self.key, "change": change.id}
         return await self.store.sessions.find_one(last, {"_id": 1}, session=transaction) is not None
 
-    async def _question(self, change: Change) -> Message | None:
-        """Return the filled document of the message that begins a turn."""
-        turn, before = change.after.turn, change.before.turn
-        if turn is None or turn.message is None or (before is not None and before.id == turn.id):
-            return None
-        document = message_document(self.store.models, self.key, turn.message)
-        return await self.store.fill(document, self)
-
     async def _document(self, message: SessionMessage) -> dict[str, Any]:
         """Return a message as it is stored. An answer's tokens are paid for: if `fill` fails, it gets defaults."""
-        document = await self.store.fill_or_default(
-            lambda: message_document(self.store.models, self.key, message), self
-        )
+        document = message_document(self.store.models, self.key, message)
+        document = await self.store.fill(document, self, is_paid=True)
         document.feedback = None
         is_announced = message.role == "assistant" and self.settings.webhook_url
         return to_bson(document) | (_UNANNOUNCED if is_announced else {})

@@ -187,26 +187,27 @@ class ConversationStore(Erasure):
 
         return await self.transaction(work)
 
-    async def fill(self, document: Stored, session: SessionManager) -> Stored:
-        """Let the team's `fill` hook set its own fields of a new document."""
+    async def fill(self, document: Stored, session: SessionManager, *, is_paid: bool = False) -> Stored:
+        """Let the team's `fill` hook set its own fields of a new document.
+
+        One whose tokens are paid for must be stored: if `fill` fails, it gets defaults.
+        """
         if self.models.fill is None:
             return document
-        before = document.model_copy()
+        before: Stored = document.model_copy(deep=is_paid)
         failure = f"DocumentModels.fill failed for a {type(document).__name__}"
-        with team_code(failure, ConfigurationError, passes=(OmniAgentError,)):
-            filling: Any = self.models.fill(document, session.user, session.category)
-            if filling is not None:
-                await checked_filling(filling)
-            check_filled(document, before)
-        return document
-
-    async def fill_or_default(self, make: Callable[[], Stored], session: SessionManager) -> Stored:
-        """Build and fill a document that must be stored: its tokens are paid for. If `fill` fails, it gets defaults."""
         try:
-            return await self.fill(make(), session)
+            with team_code(failure, ConfigurationError, passes=(OmniAgentError,)):
+                filling: Any = self.models.fill(document, session.user, session.category)
+                if filling is not None:
+                    await checked_filling(filling)
+                check_filled(document, before)
         except OmniAgentError:
+            if not is_paid:
+                raise
             logger.exception("fields of the team's own keep their defaults")
-            return make()
+            return before
+        return document
 
     async def list_sessions(
         self, user: str, *, limit: int = 20, before: SessionInfo | None = None

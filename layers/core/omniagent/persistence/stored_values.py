@@ -59,16 +59,17 @@ def encode_json(value: object) -> str:
         raise StorageRejected(f"not JSON: {type(exc).__name__}: {exc}") from exc
 
 
-def _decode_dict(stored: object) -> object:
-    return _loads(stored) if isinstance(stored, str) else stored
+def _loads(stored: object) -> object:
+    if not isinstance(stored, str):
+        return stored
+    try:
+        return json.loads(stored)
+    except (ValueError, RecursionError):
+        return stored  # a session must stay readable, whatever is stored in it
 
 
-def _decode_parts(stored: object) -> object:
-    return [decode_part(part) for part in stored] if isinstance(stored, list) else stored
-
-
-StoredParts = Annotated[list[Part], BeforeValidator(_decode_parts)]
-StoredDict = Annotated[dict[str, Any], BeforeValidator(_decode_dict), AfterValidator(OpaqueDict)]
+StoredParts = list[Annotated[Part, BeforeValidator(decode_part)]]
+StoredDict = Annotated[dict[str, Any], BeforeValidator(_loads), AfterValidator(OpaqueDict)]
 
 # For `Settings.bson_encoders` of a document that has such fields.
 ENCODERS: Final[dict[type, Callable[[Any], Any]]] = {
@@ -99,13 +100,6 @@ def _is_storable(text: str) -> bool:
 
 def _jsonable(value: object) -> object:
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
-
-
-def _loads(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text  # a session must stay readable, whatever is stored in it
 
 
 def now() -> datetime:

@@ -172,11 +172,11 @@ class InMemorySessionManager(SessionManager):
         found = sorted((each for each in on_path if each.turn_number >= first), key=_order)
         return deepcopy(found[-limit:] if limit is not None else found)
 
-    async def find(self, *ids: str, at: Place | None = None, anywhere: bool = False) -> Sequence[SessionMessage]:
-        if anywhere:
-            found = [each for each in self._messages() if {each.id, *each.steering_ids} & set(ids)]
-            return deepcopy(sorted(found, key=lambda each: each.branch)[-1:])
-        return [deepcopy(each) for each in self._messages() if each.node in ids or _is_called(each, ids, at)]
+    async def find(self, *ids: str, at: Place | None = None, anywhere: str = "") -> Sequence[SessionMessage]:
+        found = [each for each in self._messages() if each.node in ids or _is_called(each, ids, at)]
+        called = [each for each in self._messages() if anywhere and anywhere in (each.id, *each.steering_ids)]
+        newest = sorted(called, key=lambda each: (each.id == anywhere, each.branch))[-1:]
+        return deepcopy(found + [each for each in newest if each not in found])
 
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
         found: dict[str, list[SessionMessage]] = {}

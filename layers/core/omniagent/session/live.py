@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from omniagent.errors import InvalidRequest
-from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, ToolPart, Usage, steering_of
+from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, TextPart, ToolPart, Usage, steering_of
 from omniagent.session.ids import new_id
 from omniagent.session.query import Query, UserPart
 from omniagent.session.tree import ROOT, Place, Segment, Spot
@@ -64,7 +64,7 @@ class SessionMessage:
 
     @property
     def text(self) -> str:
-        return ChatMessage(role=self.role, parts=list(self.parts)).text
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
     def pending(self) -> list[ToolPart]:
@@ -314,10 +314,6 @@ class Change:
     """When the sweep looks at the session. None: there is nothing to do."""
     id: str = field(default_factory=new_id)
     """Chosen before the first try: a repeated write finds itself done."""
-
-    @property
-    def has_history(self) -> bool:
-        return bool(self.inserted or self.changed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from omniagent.errors import ConfigurationError
 from omniagent.messages import Feedback
+from omniagent.session import loading
 from omniagent.session.ids import check_id, new_id, public_session_id, session_key, user_id_of
-from omniagent.session.live import Change, LiveTurn, RollingSummary, SessionHead, SessionMessage, SessionState
-from omniagent.session.loading import load
-from omniagent.session.query import Query
+from omniagent.session.live import Change, LiveTurn, RollingSummary, SessionHead, SessionMessage
 from omniagent.session.tree import Place
 from omniagent.settings import Settings
 
@@ -87,9 +86,7 @@ class SessionManager(ABC):
     async def head(self, *, erased: bool = False) -> SessionHead | None:
         """Read the session itself: one document. None if it does not exist; `erased`: also if it is being deleted."""
 
-    async def load(self, query: Query | None = None) -> SessionState:
-        """Read what a turn starts from that answers this message, or goes on after the latest."""
-        return await load(self, query)
+    load = loading.load
 
     @abstractmethod
     async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]:
@@ -99,9 +96,9 @@ class SessionManager(ABC):
         """
 
     @abstractmethod
-    async def find(self, *ids: str, at: Place | None = None, anywhere: bool = False) -> Sequence[SessionMessage]:
+    async def find(self, *ids: str, at: Place | None = None, anywhere: str = "") -> Sequence[SessionMessage]:
         """Read messages of the history: the nodes with these ids and, on the path to a place, those that clients call
-        so, or the answers that they joined. `anywhere`: those of the newest branch that has one.
+        so, or the answers that they joined. `anywhere`: also what clients call so in the newest branch that has it.
         """
 
     @abstractmethod

@@ -59,14 +59,6 @@ class Place:
         *lineage, (branch, _) = cut(self.segments, last)
         return Place("", last, branch, tuple(lineage))
 
-    def newest(self, count: int) -> tuple[Segment, ...]:
-        """Return the end of the path that has at least so many places."""
-        segments = self.segments
-        for index in range(len(segments) - 1, 0, -1):
-            if self.order - segments[index - 1][1] >= count:
-                return segments[index:]
-        return segments
-
 
 def cut(segments: Sequence[Segment], last: int) -> tuple[Segment, ...]:
     """Return a path as far as the place with this order."""
@@ -74,6 +66,14 @@ def cut(segments: Sequence[Segment], last: int) -> tuple[Segment, ...]:
     while len(kept) > 1 and kept[-2][1] >= last:
         kept.pop()
     return (*kept[:-1], *((branch, min(order, last)) for branch, order in kept[-1:]))
+
+
+def newest(segments: Sequence[Segment], count: int) -> Sequence[Segment]:
+    """Return the end of a path that has at least so many places."""
+    for index in range(len(segments) - 1, 0, -1):
+        if segments[-1][1] - segments[index - 1][1] >= count:
+            return segments[index:]
+    return segments
 
 
 ROOT = Place()
