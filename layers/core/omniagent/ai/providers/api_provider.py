@@ -136,12 +136,11 @@ class ApiProvider(LLMProvider):
         if self._takes_schema(output, model):
             return self._body(request)
         tool = AnswerTool(request, output)
-        body = self._body(tool.request)
-        return self._forcing(body, tool) if self._rules(model).forced_tool else body
+        return self._forcing(self._body(tool.request), tool)
 
     @abstractmethod
     def _forcing(self, body: Json, tool: AnswerTool) -> Json:
-        """Return the request with the demand to call a tool: this one if there is no other."""
+        """Return the request with the demand to call a tool, if the model takes it: this one if there is no other."""
 
     def _takes_schema(self, output: OutputFormat, model: str) -> bool:  # noqa: ARG002 - an API may take only strict ones
         refused = self._refused.get(model, ())

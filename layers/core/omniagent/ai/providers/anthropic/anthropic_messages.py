@@ -98,10 +98,9 @@ class AnthropicMessages(ApiProvider):
         return output.strict and super()._takes_schema(output, model)
 
     def _forcing(self, body: Json, tool: AnswerTool) -> Json:
-        if body.get("thinking", {}).get("type") in {"adaptive", "enabled"}:
-            return body
         forced = {"type": "tool", "name": tool.name} if tool.is_only_tool else {"type": "any"}
-        return {**body, "tool_choice": {**body.get("tool_choice", {}), **forced}}
+        choice = {**body.get("tool_choice", {}), **forced}
+        return fitted_message({**body, "tool_choice": choice}, self._rules(body["model"]))
 
 
 def fitted_message(body: Json, rules: ModelRules) -> Json:
