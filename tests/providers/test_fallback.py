@@ -43,7 +43,7 @@ class Clock:
         return self.now
 
 
-@pytest.mark.parametrize("model", ["one,two, three", ["one", "two", "three"]])
+@pytest.mark.parametrize("model", ["one,two, three", ["one", "two", "three"], ["one", "two,three"]])
 async def test_a_list_of_models_is_a_chain(model: str | list[str], caplog: pytest.LogCaptureFixture) -> None:
     down, also_down = ScriptedModel(default=DOWN), ScriptedModel(default=DOWN)
     pool = ProviderPool(registrations={"one": down, "two": also_down, "three": ScriptedModel("Hello.", model="three")})

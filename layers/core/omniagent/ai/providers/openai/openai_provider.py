@@ -4,7 +4,7 @@ import hashlib
 from abc import abstractmethod
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, get_args
 
 from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.api_provider import ApiProvider
@@ -53,6 +53,8 @@ class OpenAIProvider(ApiProvider):
     def __init__(self, model: str, *, client: HttpClient | None = None, **options: Any) -> None:
         """Take the options, and a client if there is one already."""
         chosen = OpenAIOptions(**options)
+        if chosen.think_tags not in (None, *get_args(ThinkTagsMode)):
+            raise ConfigurationError(f"think_tags must be 'both' or 'closing', not {chosen.think_tags!r:.100}")
         super().__init__(model, chosen, client or _make_client(chosen))
 
     async def shutdown_date(self) -> date | None:
