@@ -5,7 +5,7 @@ import re
 import uuid
 from abc import ABC, abstractmethod
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from io import IncrementalNewlineDecoder
 from itertools import groupby
@@ -140,13 +140,6 @@ class Call:
     pieces: list[str] = field(default_factory=list)
     done: bool = False
 
-    @property
-    def arguments(self) -> str:
-        return "".join(self.pieces)
-
-    def delta(self, text: str) -> ModelToolDelta:
-        return ModelToolDelta(self.call_id, text)
-
 
 def token_count(value: object) -> int:
     """Return a number of tokens, or 0 if the API sent none or an impossible one."""
@@ -186,7 +179,7 @@ class ModelStreamReader(ABC):
         self._model = model
         self.finished: ModelFinish | None = None
         self._events: list[ModelEvent] = []
-        self._make: Callable[[str], ModelEvent] = ModelText
+        self._kind: type[ModelText | ModelReasoning] | Call = ModelText
         self._pieces: list[str] = []
         self._is_reasoning = False
         self._refused = False
@@ -283,13 +276,13 @@ class ModelStreamReader(ABC):
 
     def _arguments(self, call: Call, text: str) -> None:
         call.pieces.append(text)
-        self._delta(call.delta, text)
+        self._delta(call, text)
 
     def _close_call(self, call: Call) -> None:
         """Complete a call. Without arguments they are `{}`: some APIs send nothing instead of an empty object."""
         if not call.done:
             call.done = True
-            self._add(ModelToolCall(call.call_id, call.name, call.arguments or "{}"))
+            self._add(ModelToolCall(call.call_id, call.name, "".join(call.pieces) or "{}"))
 
     def _close(self, reason: FinishReason) -> None:
         """End open reasoning and tool calls. A call that was cut off keeps the arguments written so far.
@@ -310,10 +303,10 @@ class ModelStreamReader(ABC):
             reason = "tool-calls"
         self.finished = ModelFinish(reason, usage)
 
-    def _delta(self, make: Callable[[str], ModelEvent], text: str) -> None:
-        if make != self._make:
+    def _delta(self, kind: type[ModelText | ModelReasoning] | Call, text: str) -> None:
+        if kind is not self._kind:
             self._flush()
-            self._make = make
+            self._kind = kind
         self._pieces.append(text)
 
     def _add(self, event: ModelEvent) -> None:
@@ -322,5 +315,6 @@ class ModelStreamReader(ABC):
 
     def _flush(self) -> None:
         if text := "".join(self._pieces):
-            self._events.append(self._make(text))
+            kind = self._kind
+            self._events.append(ModelToolDelta(kind.call_id, text) if isinstance(kind, Call) else kind(text))
         self._pieces.clear()
