@@ -54,7 +54,8 @@ class EventDecoder:
     def feed(self, chunk: bytes, *, last: bool = False) -> Iterator[Json]:
         """Yield the events that the chunk completes. Parsing is lazy: events before a malformed one are still read.
 
-        The last one ends an event without its blank line, or a body that is one JSON object.
+        The last one ends an event without its blank line, or a body that is one JSON object. Deltas that differ only in
+        their text become one: parsing each costs more than the rest.
         """
         text = self._rest + self._decoder.decode(chunk, final=last)
         complete, _, self._rest = (text, "", "") if last else text.rpartition("\n\n")
@@ -62,11 +63,7 @@ class EventDecoder:
             raise ModelStreamBroken(f"an event of the model's stream is longer than {MAX_EVENT_BYTES} bytes")
         if last and not self.has_events and text.lstrip().startswith("{"):
             complete = "data: " + text.replace("\n", " ")
-        return self._events(complete)
-
-    def _events(self, text: str) -> Iterator[Json]:
-        """Yield the events. Deltas that differ only in their text become one: parsing each costs more than the rest."""
-        frames = ((frame, _DELTA.fullmatch(frame)) for frame in text.split("\n\n"))
+        frames = ((frame, _DELTA.fullmatch(frame)) for frame in complete.split("\n\n"))
         for start, run in groupby(frames, key=lambda each: each[1] and each[1][1]):
             if start:
                 self.has_events = True
