@@ -151,6 +151,14 @@ async def test_the_data_of_reasoning_is_sent_back_only_to_the_model_that_it_came
     assert kept == [[None, {"encrypted_content": "first's"}], [{"encrypted_content": "second's"}, None]]
 
 
+def test_a_cached_token_costs_what_it_costs_the_first_model_of_a_chain() -> None:
+    class Cheap(ScriptedModel):
+        def cached_price(self, overrides: Overrides) -> float:
+            return 0.1
+
+    assert FallbackProvider([Cheap(), ScriptedModel()]).cached_price(Overrides()) == 0.1
+
+
 async def test_closing_a_chain_closes_its_providers() -> None:
     providers = [Closing(), Closing()]
     await FallbackProvider(providers).aclose()
