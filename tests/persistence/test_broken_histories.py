@@ -89,3 +89,10 @@ async def test_the_next_turn_is_answered_after_all_of_them_and_their_summary(con
     await asked.runner().summarize()
     assert [summary["end_turn_number"] for summary in asked.summaries] == [len(BROKEN) + 1]
     assert outline(await asked.ask("[echo:Still.]"))[-1] == "data-session complete"
+
+
+@each_api
+async def test_the_next_turn_is_answered_after_the_first_question_was_deleted(conversation: Conversation) -> None:
+    await conversation.ask("[echo:One.]")
+    conversation.database.messages.delete_one({"_id": conversation.messages[0]["_id"]})
+    assert outline(await conversation.ask("[echo:Two.]"))[-1] == "data-session complete"

@@ -137,7 +137,7 @@ async def test_a_schema_is_native_or_the_schema_of_a_tool(provider_of: MakeProvi
         native = {"format": {"type": "json_schema", "schema": CITY}} if strict else {}
         assert body["output_config"] == {**native, "effort": "low"}
         assert [tool["input_schema"] for tool in body.get("tools", [])] == ([] if strict else [CITY])
-        assert "tool_choice" not in body, "this model refuses a forced tool"
+        assert body.get("tool_choice") == (None if strict else {"type": "auto"}), "this model refuses a forced tool"
 
 
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
@@ -189,14 +189,24 @@ async def test_a_temperature_is_sent_only_where_it_is_taken(
     assert ("temperature" in await sent(provider_of, request, model=model, extra=extra)) == takes
 
 
-@pytest.mark.parametrize(("model", "kind"), [("claude-sonnet-5-5", "auto"), ("claude-opus-5", "tool")])
+@pytest.mark.parametrize(
+    ("model", "thinking", "kind"),
+    [
+        ("claude-sonnet-5-5", {}, "auto"),
+        ("claude-opus-5", {}, "tool"),
+        ("claude-opus-5", {"thinking": ADAPTIVE}, "auto"),
+    ],
+)
 async def test_a_forced_tool_becomes_a_free_choice_where_it_is_refused(
-    model: str, kind: str, provider_of: MakeProvider
+    model: str, thinking: Json, kind: str, provider_of: MakeProvider
 ) -> None:
-    extra = {"tool_choice": {"type": "tool", "name": "add"}}
+    extra = {"tool_choice": {"type": "tool", "name": "add"}, **thinking}
     choice = (await sent(provider_of, ask("Hi."), model=model, extra=extra))["tool_choice"]
     assert choice["type"] == kind
     assert ("name" in choice) == (kind == "tool")
+    typed = replace(ask("Where?", tools=()), output=OutputFormat("city", CITY, strict=False))
+    choice = (await sent(provider_of, typed, model=model, extra=thinking))["tool_choice"]
+    assert choice == ({"type": "tool", "name": "city"} if kind == "tool" else {"type": "auto"})
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.providers.openai.openai_bedrock import BedrockChat, BedrockResponses
 from omniagent.aws.credentials import CredentialCache, Credentials
 from omniagent.errors import ConfigurationError, ModelAuthError, ModelError, ModelRejected, ModelUnavailable
+from omniagent.messages import ChatMessage
 from omniagent.settings import Settings
 from tests.providers.canned import Canned, Json, reply, saying, serve, stream
 from tests.providers.helpers import ask, streamed, text_of
@@ -143,16 +144,19 @@ async def test_an_exception_with_the_status_200_is_an_error(
             await told(provider_of(name, api))
 
 
-async def test_claude_on_bedrock_is_sent_neither_a_schema_nor_strict_tools(point_to: Point) -> None:
+async def test_claude_on_bedrock_is_sent_no_schema_no_strict_tools_and_instructions_first(point_to: Point) -> None:
     async with serve(stream(saying("messages", "Hello."))) as server:
         point_to(server)
         provider = provider_of(CLAUDE, "messages")
-        await streamed(provider, replace(ask("Hi."), output=OutputFormat("city", {"type": "object"})))
+        messages = [ChatMessage.user("Hi."), ChatMessage.system("This is day 1.")]
+        await streamed(provider, replace(ask(""), messages=messages, output=OutputFormat("city", {"type": "object"})))
         await provider.aclose()
     (body,) = server.bodies
     assert "output_config" not in body
     assert "strict" not in body["tools"][0]
     assert body["tools"][-1]["input_schema"] == {"type": "object"}
+    assert [message["role"] for message in body["messages"]] == ["user"]
+    assert body["system"][-1] == {"type": "text", "text": "This is day 1."}
 
 
 @pytest.mark.parametrize(("api", "limit"), [("responses", "max_output_tokens"), ("chat", "max_completion_tokens")])

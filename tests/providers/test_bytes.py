@@ -124,9 +124,9 @@ def test_what_arrived_together_with_garbage_is_not_lost() -> None:
 
 def test_an_event_without_an_end_does_not_fill_the_memory() -> None:
     decoder = EventDecoder()
-    decoder.feed(b"x" * MAX_EVENT_BYTES)
+    assert list(decoder.feed(b"x" * MAX_EVENT_BYTES)) == []
     with pytest.raises(ModelStreamBroken):
-        decoder.feed(b"x")
+        list(decoder.feed(b"x"))
 
 
 def test_deltas_that_arrive_together_are_one_event() -> None:

@@ -43,7 +43,7 @@ class Clock:
         return self.now
 
 
-@pytest.mark.parametrize("model", ["one,two, three", ["one", "two", "three"]])
+@pytest.mark.parametrize("model", ["one,two, three", ["one", "two", "three"], ["one", "two,three"]])
 async def test_a_list_of_models_is_a_chain(model: str | list[str], caplog: pytest.LogCaptureFixture) -> None:
     down, also_down = ScriptedModel(default=DOWN), ScriptedModel(default=DOWN)
     pool = ProviderPool(registrations={"one": down, "two": also_down, "three": ScriptedModel("Hello.", model="three")})
@@ -149,6 +149,14 @@ async def test_the_data_of_reasoning_is_sent_back_only_to_the_model_that_it_came
         for model in (first, second)
     ]
     assert kept == [[None, {"encrypted_content": "first's"}], [{"encrypted_content": "second's"}, None]]
+
+
+def test_a_cached_token_costs_what_it_costs_the_first_model_of_a_chain() -> None:
+    class Cheap(ScriptedModel):
+        def cached_price(self, overrides: Overrides) -> float:
+            return 0.1
+
+    assert FallbackProvider([Cheap(), ScriptedModel()]).cached_price(Overrides()) == 0.1
 
 
 async def test_closing_a_chain_closes_its_providers() -> None:

@@ -63,6 +63,11 @@ def test_a_missing_key_says_what_to_set() -> None:
         get_llm_provider("gpt-6-luna")
 
 
+def test_an_unknown_kind_of_think_tags_says_which_there_are() -> None:
+    with pytest.raises(ConfigurationError, match="think_tags must be 'both' or 'closing', not 'open'"):
+        get_llm_provider("openai-chat/qwen3", think_tags="open", **LOCAL)
+
+
 def test_an_unknown_api_says_which_there_are() -> None:
     with pytest.raises(ConfigurationError, match="responses, chat"):
         get_llm_provider("gpt-6-luna", api="completions", **KEY)

@@ -36,7 +36,7 @@ from omniagent.errors import (
 from omniagent.messages import DataPart
 from omniagent.protocol import sse
 from omniagent.protocol.events import DataSession, TextDelta
-from omniagent.providers import FallbackProvider, LLMProvider, ModelRequest, ModelText, ProviderPool
+from omniagent.providers import FallbackProvider, LLMProvider, ModelRequest, ModelText, ModelToolDelta, ProviderPool
 from omniagent.session.live import Change
 from omniagent.session.naming import MAX_SECONDS
 from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
@@ -326,6 +326,7 @@ class Careless(LLMProvider):
     [
         (["Hello"], r"careless: the provider yielded 'Hello': yield ModelText\(…\) and the like, and ModelFinish"),
         ([ModelText("Hello")], "careless: the stream has no end: no ModelFinish came"),
+        ([ModelToolDelta("c1", "{")], "no tool call 'c1' is open: yield ModelToolStart before ModelToolDelta"),
     ],
 )
 async def test_a_turn_fails_with_what_its_provider_left_out(events: list[Any], said: str) -> None:

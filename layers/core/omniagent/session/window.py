@@ -26,6 +26,9 @@ CUT_OUTPUT_CHARS = 500
 """Maximum length of a tool output that is cut to save tokens."""
 MIN_TURN_TOKENS = 64
 """Minimum tokens of a shortened turn. Less tells the model nothing."""
+DELETED_QUESTION = "[The user deleted this question.]"
+"""Stands before an answer that would come first: Claude's API refuses a conversation that does not begin with a user's
+message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,11 @@ def compose(
     so_far = fit_answer(answer, budget)
     history = window(turns, limits, summarized_to=summarized_to, room=budget - estimate_parts(so_far))
     before = [summary] if summary is not None and len(history) < len(turns) else []
+    past = [*before, *messages_of(history)]
+    if past and past[0].role == "assistant":
+        past.insert(0, ChatMessage.user(DELETED_QUESTION))
     told = [ChatMessage.system(instructions)] if instructions.strip() else []
-    return [*before, *messages_of(history), question, *told, *_split(ChatMessage(role="assistant", parts=so_far))]
+    return [*past, question, *told, *_split(ChatMessage(role="assistant", parts=so_far))]
 
 
 def window(

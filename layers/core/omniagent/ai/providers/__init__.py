@@ -197,8 +197,8 @@ def without_vendor(model: str, own: Iterable[str] = ()) -> str:
 
 def chain_of(model: str | Sequence[str]) -> list[str]:
     """Return the names of a chain of models, given as a list or separated by commas."""
-    names = model.split(",") if isinstance(model, str) else model
-    return [name.strip() for name in names if name.strip()]
+    names = model if isinstance(model, str) else ",".join(model)
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def find_provider(

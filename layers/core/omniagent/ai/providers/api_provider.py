@@ -2,7 +2,7 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import ClassVar
@@ -40,6 +40,8 @@ class ApiProvider(LLMProvider):
     stream_fields: ClassVar[Json] = {"stream": True}
     output_field: ClassVar[FieldPath]
     """The field that has the schema of the answer."""
+    _rules: Callable[[str], ModelRules] = staticmethod(rules_of)
+    """Returns what a model takes here."""
     options: ApiOptions
     _client: HttpClient
 
@@ -97,12 +99,12 @@ class ApiProvider(LLMProvider):
         return self._rules(self.model_for(overrides)).cached_price
 
     @abstractmethod
-    def _body(self, request: ModelRequest) -> Json:
-        """Return the request in this API's format."""
-
-    @abstractmethod
     def _reader(self, model: str) -> ModelStreamReader:
         """Return a new reader for one answer of the model."""
+
+    @abstractmethod
+    def _body(self, request: ModelRequest) -> Json:
+        """Return the request in this API's format."""
 
     async def _open(self, body: Json, request: ModelRequest) -> AsyncGenerator[Iterator[Json], None]:
         """Send a request, and once more without the fields that the API names in a refusal."""
@@ -136,12 +138,11 @@ class ApiProvider(LLMProvider):
         if self._takes_schema(output, model):
             return self._body(request)
         tool = AnswerTool(request, output)
-        body = self._body(tool.request)
-        return self._forcing(body, tool) if self._rules(model).forced_tool else body
+        return self._forcing(self._body(tool.request), tool)
 
     @abstractmethod
     def _forcing(self, body: Json, tool: AnswerTool) -> Json:
-        """Return the request with the demand to call a tool: this one if there is no other."""
+        """Return the request with the demand to call a tool, if the model takes it: this one if there is no other."""
 
     def _takes_schema(self, output: OutputFormat, model: str) -> bool:  # noqa: ARG002 - an API may take only strict ones
         refused = self._refused.get(model, ())
@@ -153,10 +154,6 @@ class ApiProvider(LLMProvider):
         is_refused = SYSTEM_MESSAGE in self._refused.get(model, ())
         follows_question = question.role == "user" and bool(question.text.strip())
         return self._rules(model).late_system and not is_refused and follows_question
-
-    def _rules(self, model: str) -> ModelRules:
-        """Return what the model takes here."""
-        return rules_of(model)
 
     def _note_refused(self, model: str, fields: set[FieldPath]) -> None:
         """Log and count the fields. Later requests are sent without them."""

@@ -27,18 +27,14 @@ async def read_events(
             yield decoder.feed(data)
             if decoder.done:
                 await drain(arrivals)
-    yield _without_exceptions(decoder.feed(b"", last=True))
+    rest = list(decoder.feed(b"", last=True))
+    for event in rest:
+        if failure := aws_exception(event):  # absent routes of Bedrock send one with the status 200
+            raise failure
+    yield iter(rest)
     if not decoder.has_events and not decoder.done:
         kind = short_code((content_type or "none").partition(";")[0])
         raise ModelStreamBroken(f"the model's API sent no events (content type {kind}): is its address right?")
-
-
-def _without_exceptions(events: Iterator[Json]) -> Iterator[Json]:
-    """Raise the error of a body that is an AWS exception: absent routes of Bedrock send one with the status 200."""
-    for event in events:
-        if failure := aws_exception(event):
-            raise failure
-        yield event
 
 
 async def _arrivals(

@@ -91,7 +91,8 @@ class BedrockMessages(AnthropicMessages):
 
     system = "aws.bedrock"
 
-    def _rules(self, model: str) -> ModelRules:
+    @staticmethod
+    def _rules(model: str) -> ModelRules:
         return replace(rules_of(model), native_output=False, strict_tools=False, late_system=False)
 
 

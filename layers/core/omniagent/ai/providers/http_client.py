@@ -65,11 +65,6 @@ class ApiOptions:
     """Called with the name of a field that the API refused and that was left out."""
 
 
-def encoded(body: Json) -> bytes:
-    """Return the request as JSON. A lone surrogate, which a tool's output may have, is replaced."""
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
-
-
 class Authorizer(Protocol):
     """Adds to a request what its server demands."""
 
@@ -115,7 +110,9 @@ class HttpClient:
     async def open(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:
         """Send a request. Returns the answer's events once it is accepted."""
         first_byte_by = asyncio.get_running_loop().time() + self._options.timeout_seconds
-        response = await self._send("POST", path, encoded(body), first_byte_by)
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str)
+        content = text.encode("utf-8", "replace")  # a tool's output may have a lone surrogate
+        response = await self._send("POST", path, content, first_byte_by)
         is_compressed = _header(response, b"content-encoding") is not None  # by a proxy: nobody asked for it
         return read_events(
             _decompressed(response) if is_compressed else response.aiter_stream(),

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from omniagent.ai.providers.llm_provider import ModelRequest
@@ -12,15 +13,36 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_TOOL_NAME_LENGTH = 64
 
 
-def steps(message: ChatMessage) -> list[list[Part]]:
+@dataclass(frozen=True, slots=True)
+class SentCall:
+    """A tool call with its result. Its arguments are an object, even if the model wrote none: some servers parse it."""
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    output: str
+    is_error: bool
+
+
+SentPart = Part | SentCall
+
+
+def steps(message: ChatMessage) -> list[list[SentPart]]:
     """Split a message into its steps. Tool calls without a result are closed."""
-    found: list[list[Part]] = [[]]
+    found: list[list[SentPart]] = [[]]
     for part in message.parts:
         if isinstance(part, StepPart):
             found.append([])
         else:
-            found[-1].append(part.close() if isinstance(part, ToolPart) else part)
+            found[-1].append(_sent_call(part.close()) if isinstance(part, ToolPart) else part)
     return [step for step in found if step]
+
+
+def _sent_call(part: ToolPart) -> SentCall:
+    arguments = part.input if isinstance(part.input, dict) else {} if part.input is None else {"unparsed": part.input}
+    result = part.output if part.error is None else part.error
+    output = result if isinstance(result, str) else to_json(result)
+    return SentCall(part.call_id, tool_name(part), arguments, output, part.error is not None)
 
 
 def system_at(messages: Sequence[ChatMessage]) -> int:
@@ -45,19 +67,6 @@ def cached_questions(messages: Sequence[ChatMessage]) -> set[int]:
 def tool_name(part: ToolPart) -> str:
     """Return a name that the APIs accept: a model may have called a tool with an invalid name."""
     return _NOT_IN_NAMES.sub("_", part.name)[:MAX_TOOL_NAME_LENGTH] or "unknown"
-
-
-def tool_input(part: ToolPart) -> dict[str, Any]:
-    """Return the arguments as an object, even if the model wrote none: some servers parse them."""
-    if part.input is None:
-        return {}
-    return part.input if isinstance(part.input, dict) else {"unparsed": part.input}
-
-
-def tool_output(part: ToolPart) -> str:
-    if part.error is not None:
-        return part.error
-    return part.output if isinstance(part.output, str) else to_json(part.output)
 
 
 def to_json(value: Any) -> str:

@@ -5,7 +5,7 @@ import re
 import uuid
 from abc import ABC, abstractmethod
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from io import IncrementalNewlineDecoder
 from itertools import groupby
@@ -54,7 +54,8 @@ class EventDecoder:
     def feed(self, chunk: bytes, *, last: bool = False) -> Iterator[Json]:
         """Yield the events that the chunk completes. Parsing is lazy: events before a malformed one are still read.
 
-        The last one ends an event without its blank line, or a body that is one JSON object.
+        The last one ends an event without its blank line, or a body that is one JSON object. Deltas that differ only in
+        their text become one: parsing each costs more than the rest.
         """
         text = self._rest + self._decoder.decode(chunk, final=last)
         complete, _, self._rest = (text, "", "") if last else text.rpartition("\n\n")
@@ -62,11 +63,7 @@ class EventDecoder:
             raise ModelStreamBroken(f"an event of the model's stream is longer than {MAX_EVENT_BYTES} bytes")
         if last and not self.has_events and text.lstrip().startswith("{"):
             complete = "data: " + text.replace("\n", " ")
-        return self._events(complete)
-
-    def _events(self, text: str) -> Iterator[Json]:
-        """Yield the events. Deltas that differ only in their text become one: parsing each costs more than the rest."""
-        frames = ((frame, _DELTA.fullmatch(frame)) for frame in text.split("\n\n"))
+        frames = ((frame, _DELTA.fullmatch(frame)) for frame in complete.split("\n\n"))
         for start, run in groupby(frames, key=lambda each: each[1] and each[1][1]):
             if start:
                 self.has_events = True
@@ -140,13 +137,6 @@ class Call:
     pieces: list[str] = field(default_factory=list)
     done: bool = False
 
-    @property
-    def arguments(self) -> str:
-        return "".join(self.pieces)
-
-    def delta(self, text: str) -> ModelToolDelta:
-        return ModelToolDelta(self.call_id, text)
-
 
 def token_count(value: object) -> int:
     """Return a number of tokens, or 0 if the API sent none or an impossible one."""
@@ -186,7 +176,7 @@ class ModelStreamReader(ABC):
         self._model = model
         self.finished: ModelFinish | None = None
         self._events: list[ModelEvent] = []
-        self._make: Callable[[str], ModelEvent] = ModelText
+        self._kind: type[ModelText | ModelReasoning] | Call = ModelText
         self._pieces: list[str] = []
         self._is_reasoning = False
         self._refused = False
@@ -283,13 +273,13 @@ class ModelStreamReader(ABC):
 
     def _arguments(self, call: Call, text: str) -> None:
         call.pieces.append(text)
-        self._delta(call.delta, text)
+        self._delta(call, text)
 
     def _close_call(self, call: Call) -> None:
         """Complete a call. Without arguments they are `{}`: some APIs send nothing instead of an empty object."""
         if not call.done:
             call.done = True
-            self._add(ModelToolCall(call.call_id, call.name, call.arguments or "{}"))
+            self._add(ModelToolCall(call.call_id, call.name, "".join(call.pieces) or "{}"))
 
     def _close(self, reason: FinishReason) -> None:
         """End open reasoning and tool calls. A call that was cut off keeps the arguments written so far.
@@ -310,10 +300,10 @@ class ModelStreamReader(ABC):
             reason = "tool-calls"
         self.finished = ModelFinish(reason, usage)
 
-    def _delta(self, make: Callable[[str], ModelEvent], text: str) -> None:
-        if make != self._make:
+    def _delta(self, kind: type[ModelText | ModelReasoning] | Call, text: str) -> None:
+        if kind is not self._kind:
             self._flush()
-            self._make = make
+            self._kind = kind
         self._pieces.append(text)
 
     def _add(self, event: ModelEvent) -> None:
@@ -322,5 +312,6 @@ class ModelStreamReader(ABC):
 
     def _flush(self) -> None:
         if text := "".join(self._pieces):
-            self._events.append(self._make(text))
+            kind = self._kind
+            self._events.append(ModelToolDelta(kind.call_id, text) if isinstance(kind, Call) else kind(text))
         self._pieces.clear()

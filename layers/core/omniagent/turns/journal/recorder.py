@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from omniagent.errors import AnswerTooLong
+from omniagent.errors import AnswerTooLong, ConfigurationError
 from omniagent.messages import (
     ORPHAN_ERROR,
     CallRequest,
@@ -231,6 +231,9 @@ class AnswerRecorder:
             self.tool_start(call_id, name)
 
     def tool_delta(self, call_id: str, text: str) -> None:
+        """Add a piece of a call's arguments. A client's chat ends in an error at a piece of a call that is not open."""
+        if call_id not in self._inputs_open:
+            raise ConfigurationError(f"no tool call {call_id!r} is open: yield ModelToolStart before ModelToolDelta")
         for piece in _pieces(text):
             self.record(events.ToolInputDelta(call_id, piece))
 

@@ -19,16 +19,15 @@ from omniagent.ai.providers.model_rules import (
     nearest_effort,
 )
 from omniagent.ai.providers.sent_parts import (
+    SentCall,
+    SentPart,
     cached_questions,
     split_system,
     steps,
-    tool_input,
-    tool_name,
-    tool_output,
 )
 from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
 from omniagent.errors import ConfigurationError
-from omniagent.messages import ChatMessage, Part, ReasoningPart, TextPart, ToolPart
+from omniagent.messages import ChatMessage, ReasoningPart, TextPart
 from omniagent.tls import is_http_address
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
@@ -98,10 +97,9 @@ class AnthropicMessages(ApiProvider):
         return output.strict and super()._takes_schema(output, model)
 
     def _forcing(self, body: Json, tool: AnswerTool) -> Json:
-        if body.get("thinking", {}).get("type") in {"adaptive", "enabled"}:
-            return body
         forced = {"type": "tool", "name": tool.name} if tool.is_only_tool else {"type": "any"}
-        return {**body, "tool_choice": {**body.get("tool_choice", {}), **forced}}
+        choice = {**body.get("tool_choice", {}), **forced}
+        return fitted_message({**body, "tool_choice": choice}, self._rules(body["model"]))
 
 
 def fitted_message(body: Json, rules: ModelRules) -> Json:
@@ -206,13 +204,13 @@ def _answer_messages(message: ChatMessage, *, in_turn: bool) -> Iterator[Json]:
         content = [block for part in step if (block := _block(part, in_turn=in_turn))]
         if any(block["type"] in {"text", "tool_use"} for block in content):  # the API refuses thinking alone
             yield {"role": "assistant", "content": content}
-        if results := [_result(part) for part in step if isinstance(part, ToolPart)]:
+        if results := [_result(part) for part in step if isinstance(part, SentCall)]:
             yield {"role": "user", "content": results}
 
 
-def _block(part: Part, *, in_turn: bool) -> Json | None:
-    if isinstance(part, ToolPart):
-        return {"type": "tool_use", "id": _id(part), "name": tool_name(part), "input": tool_input(part)}
+def _block(part: SentPart, *, in_turn: bool) -> Json | None:
+    if isinstance(part, SentCall):
+        return {"type": "tool_use", "id": _id(part), "name": part.name, "input": part.arguments}
     if isinstance(part, TextPart) and part.text.strip():
         return {"type": "text", "text": part.text}
     if isinstance(part, ReasoningPart) and in_turn:
@@ -223,11 +221,11 @@ def _block(part: Part, *, in_turn: bool) -> Json | None:
     return None
 
 
-def _result(part: ToolPart) -> Json:
-    result = {"type": "tool_result", "tool_use_id": _id(part), "content": tool_output(part)}
-    return result if part.error is None else {**result, "is_error": True}
+def _result(call: SentCall) -> Json:
+    result = {"type": "tool_result", "tool_use_id": _id(call), "content": call.output}
+    return {**result, "is_error": True} if call.is_error else result
 
 
-def _id(part: ToolPart) -> str:
+def _id(call: SentCall) -> str:
     """Return the id of a call in the characters that the API accepts: another model may have chosen it."""
-    return _NOT_IN_IDS.sub("_", part.call_id) or "unknown"
+    return _NOT_IN_IDS.sub("_", call.call_id) or "unknown"

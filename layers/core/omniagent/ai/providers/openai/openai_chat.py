@@ -11,13 +11,12 @@ from omniagent.ai.providers.openai.chat_dialect import ChatDialect
 from omniagent.ai.providers.openai.openai_provider import CACHE_MARK, OpenAIProvider, function_of, schema_of
 from omniagent.ai.providers.openai.think_tags import ThinkTags, ThinkTagsMode
 from omniagent.ai.providers.sent_parts import (
+    SentCall,
+    SentPart,
     cached_questions,
     split_system,
     steps,
     to_json,
-    tool_input,
-    tool_name,
-    tool_output,
 )
 from omniagent.ai.providers.stream_reader import (
     Call,
@@ -29,7 +28,7 @@ from omniagent.ai.providers.stream_reader import (
     token_count,
 )
 from omniagent.errors import ConfigurationError
-from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
+from omniagent.messages import ChatMessage, FinishReason, ReasoningPart, TextPart, ToolPart, Usage
 
 _FINISH: dict[str, FinishReason] = {
     "stop": "stop",
@@ -48,9 +47,10 @@ class OpenAIChat(OpenAIProvider):
     stream_fields: ClassVar[Json] = {"stream": True, "stream_options": {"include_usage": True}}
 
     def _body(self, request: ModelRequest) -> Json:
-        dialect = ChatDialect(self.model_for(request.overrides), self.options.base_url or "")
+        model = self.model_for(request.overrides)
+        dialect = ChatDialect(model, self.options.base_url or "")
         tools = [{"type": "function", "function": function_of(tool)} for tool in request.tools]
-        is_marked = self._finds_cache_at_marks(request)
+        is_marked = self._is_identified and rules_of(model).cache_marks
         messages = _messages(request, dialect, cached_questions(request.messages) if is_marked else ())
         body = {
             # A model with marks is OpenAI's own, which takes messages in any order.
@@ -119,7 +119,7 @@ def _answer_messages(message: ChatMessage, dialect: ChatDialect, ids: Mapping[st
     has_tools = any(isinstance(part, ToolPart) for part in message.parts)
     for step in steps(message):
         text = "".join(part.text for part in step if isinstance(part, TextPart))
-        tools = [part for part in step if isinstance(part, ToolPart)]
+        tools = [part for part in step if isinstance(part, SentCall)]
         returned = _returned(step, dialect) if has_tools else {}
         extras = returned.pop("extra_content", {})
         if tools:
@@ -129,15 +129,15 @@ def _answer_messages(message: ChatMessage, dialect: ChatDialect, ids: Mapping[st
             yield {"role": "assistant", "content": text, **returned}
         for part in tools:
             sent_id = ids.get(part.call_id, part.call_id)
-            yield {"role": "tool", "tool_call_id": sent_id, "content": tool_output(part)}
+            yield {"role": "tool", "tool_call_id": sent_id, "content": part.output}
 
 
-def _call(part: ToolPart, ids: Mapping[str, str]) -> Json:
-    function = {"name": tool_name(part), "arguments": to_json(tool_input(part))}
-    return {"id": ids.get(part.call_id, part.call_id), "type": "function", "function": function}
+def _call(call: SentCall, ids: Mapping[str, str]) -> Json:
+    function = {"name": call.name, "arguments": to_json(call.arguments)}
+    return {"id": ids.get(call.call_id, call.call_id), "type": "function", "function": function}
 
 
-def _returned(step: list[Part], dialect: ChatDialect) -> Json:
+def _returned(step: list[SentPart], dialect: ChatDialect) -> Json:
     """Return what the model requires back of its reasoning in later requests. No other model is sent it.
 
     DeepSeek and Kimi refuse a tool call without its `reasoning_content`, even an empty one; Gemini one without the
@@ -322,7 +322,7 @@ def _is_another(call: Call, piece: Json, function: Json) -> bool:
 def _is_complete(call: Call) -> bool:
     """Whether the arguments are valid JSON: nothing can be added to a closed object."""
     try:
-        json.loads(call.arguments)
+        json.loads("".join(call.pieces))
     except ValueError:
         return False
     return True

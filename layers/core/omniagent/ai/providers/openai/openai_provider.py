@@ -4,7 +4,7 @@ import hashlib
 from abc import abstractmethod
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, get_args
 
 from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.api_provider import ApiProvider
@@ -37,10 +37,6 @@ class OpenAIOptions(ApiOptions):
     think_tags: ThinkTagsMode | None = None
     """Chat Completions: read `<think>` tags at the beginning of the text as reasoning."""
 
-    @property
-    def send_identifiers(self) -> bool:
-        return not self.base_url if self.identifiers is None else self.identifiers
-
 
 class OpenAIProvider(ApiProvider):
     """A model behind an OpenAI API. The options are those of `OpenAIOptions`."""
@@ -53,7 +49,11 @@ class OpenAIProvider(ApiProvider):
     def __init__(self, model: str, *, client: HttpClient | None = None, **options: Any) -> None:
         """Take the options, and a client if there is one already."""
         chosen = OpenAIOptions(**options)
+        if chosen.think_tags not in (None, *get_args(ThinkTagsMode)):
+            raise ConfigurationError(f"think_tags must be 'both' or 'closing', not {chosen.think_tags!r:.100}")
         super().__init__(model, chosen, client or _make_client(chosen))
+        # For OpenAI's prompt cache and abuse checks. Compatible servers may refuse them.
+        self._is_identified = not chosen.base_url if chosen.identifiers is None else chosen.identifiers
 
     async def shutdown_date(self) -> date | None:
         """Return the `shutdown_date` in the server's list of models. Many compatible servers have none, or no list."""
@@ -80,15 +80,13 @@ class OpenAIProvider(ApiProvider):
         model = overrides.model or self.model
         own = self.options if model == self.model else OpenAIOptions()
         limit, temperature = overrides.max_output_tokens, overrides.temperature
-        # For OpenAI's prompt cache and abuse checks. Compatible servers may refuse them.
-        is_identified = self.options.send_identifiers
         parameters = {
             "tools": tools or None,
             "parallel_tool_calls": self.options.parallel_tool_calls if tools else None,
             "temperature": own.temperature if temperature is None else temperature,
             limit_field: own.max_output_tokens if limit is None else limit,
-            "prompt_cache_key": _identifier(request.cache_key) if is_identified else None,
-            "safety_identifier": _identifier(request.user_id) if is_identified else None,
+            "prompt_cache_key": _identifier(request.cache_key) if self._is_identified else None,
+            "safety_identifier": _identifier(request.user_id) if self._is_identified else None,
         }
         chosen = {name: value for name, value in parameters.items() if value is not None}
         return {"model": model, **chosen, **own.extra, **overrides.extra}
@@ -104,10 +102,6 @@ class OpenAIProvider(ApiProvider):
             body = {**body, field: {"effort": wanted} if inner else wanted}
             effort = wanted
         return fit_limit(fit_sampling(body, rules, reasons=effort != "none"), limit_field, rules)
-
-    def _finds_cache_at_marks(self, request: ModelRequest) -> bool:
-        """Whether the model's cache needs marks. Compatible servers may refuse them."""
-        return bool(self.options.send_identifiers) and self._rules(self.model_for(request.overrides)).cache_marks
 
 
 def _make_client(options: OpenAIOptions) -> HttpClient:

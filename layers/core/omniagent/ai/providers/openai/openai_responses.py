@@ -9,18 +9,10 @@ from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest
 from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.openai_provider import CACHE_MARK, OpenAIProvider, function_of, schema_of
-from omniagent.ai.providers.sent_parts import (
-    cached_questions,
-    split_system,
-    steps,
-    to_json,
-    tool_input,
-    tool_name,
-    tool_output,
-)
+from omniagent.ai.providers.sent_parts import SentCall, cached_questions, split_system, steps, to_json
 from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, objects_of, token_count
 from omniagent.errors import ModelRejected
-from omniagent.messages import ChatMessage, FinishReason, ReasoningPart, TextPart, ToolPart, Usage
+from omniagent.messages import ChatMessage, FinishReason, ReasoningPart, TextPart, Usage
 
 _LIMIT_FIELD = "max_output_tokens"
 _SEALED = ("id", "summary", "encrypted_content")
@@ -75,7 +67,8 @@ class OpenAIResponses(OpenAIProvider):
                 yield event
 
     def _body(self, request: ModelRequest) -> Json:
-        marked = cached_questions(request.messages) if self._finds_cache_at_marks(request) else ()
+        is_marked = self._is_identified and rules_of(self.model_for(request.overrides)).cache_marks
+        marked = cached_questions(request.messages) if is_marked else ()
         tools = [{"type": "function", **function_of(tool)} for tool in request.tools]
         body: Json = {
             "instructions": "\n\n".join(filter(None, split_system(request))),
@@ -124,11 +117,11 @@ def _answer_items(message: ChatMessage, *, in_turn: bool) -> Iterator[Json]:
                 data = part.provider_data or {}
                 if in_turn and "encrypted_content" in data:
                     reasoned.append({"type": "reasoning"} | {name: data[name] for name in _SEALED if name in data})
-            elif isinstance(part, ToolPart):
-                name, arguments = tool_name(part), to_json(tool_input(part))
+            elif isinstance(part, SentCall):
+                call: Json = {"call_id": part.call_id, "name": part.name, "arguments": to_json(part.arguments)}
                 yield from reasoned
-                yield {"type": "function_call", "call_id": part.call_id, "name": name, "arguments": arguments}
-                outputs.append({"type": "function_call_output", "call_id": part.call_id, "output": tool_output(part)})
+                yield {"type": "function_call", **call}
+                outputs.append({"type": "function_call_output", "call_id": part.call_id, "output": part.output})
                 reasoned.clear()
             elif isinstance(part, TextPart) and part.text:
                 yield from reasoned
