@@ -76,6 +76,7 @@ def test_the_lists_and_objects_of_a_body(user: User) -> None:
     ("path", "body"),
     [
         ("/chat/approvals/none", b'{"approved": true, "approved": false}'),
+        ("/chat/approvals/none", rb'{"\u0061pproved": true, "\u0061pproved": false}'),
         ("/chat", b'{"session_id": "s", "replies": [{"tool_call_id": "c", "approved": true, "approved": false}]}'),
     ],
 )
