@@ -81,6 +81,7 @@ async def test_make_would_check_build_deploy_and_prove_each_stage(folder: Path, 
     [deploy], [smoke] = blocks_with("make deploy"), blocks_with("make smoke")
     told = await walk(deploy, folder, aws)
     assert told.count("-m scripts.preflight dev") == 2
+    assert told.count("-m scripts.migrate") == 2
     assert "-m scripts.preflight prod" in told
     assert "--config-env default" in told
     assert "--config-env prod" in told
