@@ -113,8 +113,9 @@ async def test_the_address_and_the_credentials_come_from_the_stack_and_the_profi
         monkeypatch.setenv(name, value)
     cloudformation = boto3.client("cloudformation")
     cloudformation.create_stack(StackName="omniagent-dev", TemplateBody=json.dumps(template))
-    shown = replace(block, text=f'{block.text}\necho "$CHAT_URL $AWS_ACCESS_KEY_ID"')
-    assert (await walk(shown, folder, aws)).split() == ["https://abc.lambda-url.us-east-1.on.aws/", "local"]
+    shown = replace(block, text=f'{block.text}\necho "$CHAT_URL $AWS_REGION $AWS_ACCESS_KEY_ID"')
+    said = (await walk(shown, folder, aws)).split()
+    assert said == ["https://abc.lambda-url.us-east-1.on.aws/", "us-east-1", "local"]
     cloudformation.delete_stack(StackName="omniagent-dev")
 
 
