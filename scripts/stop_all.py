@@ -35,10 +35,17 @@ def reserved_of(stack: str) -> dict[str, int]:
 
 
 def stop(stack: str) -> None:
-    client = boto3.client("lambda")
+    """Stop every function. One that cannot be stopped keeps none of the others running."""
+    client, failed = boto3.client("lambda"), []
     for name in functions_of(stack).values():
-        client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
-        print(f"{name} is stopped.", flush=True)
+        try:
+            client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
+        except (BotoCoreError, ClientError) as error:
+            failed.append(f"{name} is NOT stopped: {error}")
+        else:
+            print(f"{name} is stopped.", flush=True)
+    if failed:
+        raise CannotCall("\n".join(failed))
 
 
 def start(stack: str) -> None:

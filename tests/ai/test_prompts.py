@@ -59,7 +59,7 @@ def test_nothing_that_is_said_adds_a_line_to_a_transcript(output: str, text: str
         ("\x1b]0;pwn\x07 A \x00trip\x9b31m", "]0;pwn A trip31m"),
         ("\u202egnp.exe", "gnp.exe"),
         ("\u200b\ufeff\u3164\nLisbon\u2028in May", "Lisbon"),
-        ("\u200b\u3164", ""),
+        ("\u200b\u3164\u2800\u00ad\u180e\u206f", ""),
         ("Family 👩\u200d👩\u200d👧", "Family 👩\u200d👩\u200d👧"),
     ],
 )

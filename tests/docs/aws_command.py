@@ -20,6 +20,9 @@ def main(service: str, operation: str, *options: str) -> None:
         assert keys
         print(f"export AWS_ACCESS_KEY_ID={keys.access_key} AWS_SECRET_ACCESS_KEY={keys.secret_key}")
         return
+    if (service, operation, options) == ("configure", "get", ("region",)):
+        print(boto3.Session().region_name)
+        return
     client = boto3.client(service)  # type: ignore[call-overload]  # any service that a page names
     method = operation.replace("-", "_")
     [name] = [name for name in client.meta.service_model.operation_names if xform_name(name) == method]

@@ -81,6 +81,7 @@ async def test_make_would_check_build_deploy_and_prove_each_stage(folder: Path, 
     [deploy], [smoke] = blocks_with("make deploy"), blocks_with("make smoke")
     told = await walk(deploy, folder, aws)
     assert told.count("-m scripts.preflight dev") == 2
+    assert told.count("-m scripts.migrate") == 2
     assert "-m scripts.preflight prod" in told
     assert "--config-env default" in told
     assert "--config-env prod" in told
@@ -112,8 +113,9 @@ async def test_the_address_and_the_credentials_come_from_the_stack_and_the_profi
         monkeypatch.setenv(name, value)
     cloudformation = boto3.client("cloudformation")
     cloudformation.create_stack(StackName="omniagent-dev", TemplateBody=json.dumps(template))
-    shown = replace(block, text=f'{block.text}\necho "$CHAT_URL $AWS_ACCESS_KEY_ID"')
-    assert (await walk(shown, folder, aws)).split() == ["https://abc.lambda-url.us-east-1.on.aws/", "local"]
+    shown = replace(block, text=f'{block.text}\necho "$CHAT_URL $AWS_REGION $AWS_ACCESS_KEY_ID"')
+    said = (await walk(shown, folder, aws)).split()
+    assert said == ["https://abc.lambda-url.us-east-1.on.aws/", "us-east-1", "local"]
     cloudformation.delete_stack(StackName="omniagent-dev")
 
 

@@ -169,6 +169,26 @@ def test_an_environment_over_4_kb_is_found() -> None:
     assert "bytes, Lambda takes 4096. Shorten TrustedPrincipals" in text
 
 
+def test_a_stage_is_checked_against_its_account(
+    session: boto3.Session, aws: Aws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {
+        "MongoSecretArn": put_secret(session, aws, "preflight-h", "mongodb+srv://<user>:<password>@cluster"),
+        "OpenAISecretArn": put_secret(session, aws, "preflight-i", "sk-1"),
+        "JwtClientIds": "a" * 4096,
+        "ChatConcurrency": "500",
+    }
+    monkeypatch.setattr(preflight, "read_parameters", lambda _: given)
+    with LambdaApi(10) as api:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", api.url)
+        assert preflight.main(["dev"]) == 1
+    said = capsys.readouterr().err
+    assert "bytes, Lambda takes 4096" in said
+    assert "ChatConcurrency and SessionsConcurrency reserve 500" in said
+    assert "The MongoDB secret still has a placeholder" in said
+    assert "dev is not ready: 3 to correct" in said
+
+
 def test_a_partial_secret_arn_is_found(session: boto3.Session, aws: Aws) -> None:
     whole = put_secret(session, aws, "preflight-g", "sk-1")
     given = {**GOOD, "OpenAISecretArn": whole.rpartition("-")[0]}

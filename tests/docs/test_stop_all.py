@@ -1,6 +1,7 @@
 """`make stop-all` and `make start-all`, on a stack in the local AWS."""
 
 import json
+from collections.abc import Iterator
 
 import boto3
 import pytest
@@ -25,7 +26,7 @@ FUNCTIONS = ("ChatFunction", "SessionsFunction", "RunFunction")
 
 
 @pytest.fixture(autouse=True)
-def deployed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def deployed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("STAGE", "prod")
@@ -33,7 +34,8 @@ def deployed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
         "Parameters": {name: {"Type": "Number"} for name in ("ChatConcurrency", "SessionsConcurrency")},
         "Resources": {"Role": ROLE, **dict.fromkeys(FUNCTIONS, FUNCTION)},
     }
-    boto3.client("cloudformation").create_stack(
+    cloudformation = boto3.client("cloudformation")
+    cloudformation.create_stack(
         StackName="omniagent",
         TemplateBody=json.dumps(template),
         Capabilities=["CAPABILITY_IAM"],
@@ -42,6 +44,8 @@ def deployed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
             {"ParameterKey": "SessionsConcurrency", "ParameterValue": "0"},
         ],
     )
+    yield
+    cloudformation.delete_stack(StackName="omniagent")
 
 
 def reserved() -> dict[str, int | None]:
@@ -55,3 +59,14 @@ def test_every_function_is_stopped_and_started_as_its_parameters_say() -> None:
     assert reserved() == dict.fromkeys(FUNCTIONS, 0)
     assert stop_all.main(["start"]) == 0
     assert reserved() == {"ChatFunction": 50, "SessionsFunction": None, "RunFunction": None}
+
+
+def test_a_function_that_cannot_be_stopped_keeps_no_other_running(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    functions = {"Gone": "gone"} | stop_all.functions_of("omniagent")
+    monkeypatch.setattr(stop_all, "functions_of", lambda _: functions)
+    assert stop_all.main(["stop"]) == 1
+    said = capsys.readouterr()
+    assert said.out.count("is stopped.") == len(FUNCTIONS)
+    assert "gone is NOT stopped" in said.err

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.timeout(1800)
 async def test_no_request_fails_while_an_index_is_built(cloud: Aws, model: OfflineModel, tmp_path: Path) -> None:
     code = functions_with(tmp_path, project=PROJECT)
     with Mongod() as mongod, MongoClient[Json](mongod.uri) as client:
-        options = {"emulator": {"sqs": None}, "environment": {"MONGODB_TIMEOUT_SECONDS": "8"}}
+        options = {"emulator": {"sqs": None}, "environment": {"MONGODB_TIMEOUT_SECONDS": "3"}}
         async with running_product(mongod.uri, cloud, model, **options) as before:
             assert (await before.user().ask("Hello"))[-1]["data"]["status"] == "complete"
             name = before.database.name

@@ -14,7 +14,7 @@ from omniagent.persistence.catalog import Catalog, Page
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.providers import ModelRequest
-from omniagent.session.ids import new_id
+from omniagent.session.ids import new_id, public_session_id, user_id_of
 from omniagent.session.live import RollingSummary, SessionMessage
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.tree import Place, Spot
@@ -104,6 +104,17 @@ async def test_a_search_out_of_time_returns_what_it_found(
     page = await catalog.list_page(session.user_id, limit=5, search="lisbon")
     assert [item.name for item in page.items] == ["Lisbon"], "names are matched, whatever the messages cost"
     assert not page.is_complete
+
+
+async def test_a_search_without_time_for_the_names_returns_what_messages_say(
+    catalog: Catalog, store: ConversationStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = f"user:{new_id()}"
+    await converse(open_session(store, "s", user), [1])
+    await catalog.create(open_session(store, "named", user), "question 1")
+    monkeypatch.setattr(catalog_module, "NAMES_SECONDS", 1e-6)
+    page = await catalog.list_page(user_id_of(user), limit=5, search="question 1")
+    assert ([public_session_id(item.id) for item in page.items], page.is_complete) == (["s"], False)
 
 
 async def test_a_search_reads_every_session_in_pieces(

@@ -80,7 +80,9 @@ async def test_a_migration_builds_every_index_and_notes_it(
         assert "indexes may be missing" not in caplog.text
 
 
-async def test_an_index_is_dropped_one_release_after_its_last(mongod: str, large: Database[Json]) -> None:
+async def test_an_index_is_dropped_one_release_after_its_last(
+    mongod: str, large: Database[Json], caplog: pytest.LogCaptureFixture
+) -> None:
     large.messages.create_index("operator_s_own")
     assert INDEX in await migrate(mongod, large, Weighed)
     assert {INDEX, "mark_1"} <= await migrate(mongod, large, Marked), "the release before still runs"
@@ -89,3 +91,6 @@ async def test_an_index_is_dropped_one_release_after_its_last(mongod: str, large
     assert INDEX in left
     assert "mark_1" not in left
     assert "operator_s_own_1" in left
+    caplog.clear()
+    async with adapter(mongod, large, Marked):
+        assert "indexes may be missing" in caplog.text, "a release that comes back does not believe its old note"

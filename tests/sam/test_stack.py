@@ -317,6 +317,8 @@ def test_alarms_watch_what_users_see(deploy: Deploy) -> None:
     assert watched >= {("ApproximateAgeOfOldestMessage", queue) for queue in QUEUES if queue.endswith("Queue")}
     assert watched >= {("BudgetRefusals", CHAT), ("RateRefusals", CHAT)}
     assert watched >= {("ModelsEndingSoon", f"{STACK}-summary")}
+    of_api = watched_metrics(deploy(Front="api-gateway").resources("AWS::CloudWatch::Alarm"))
+    assert of_api >= {(metric, STACK) for metric in ("Count", "4XXError", "5XXError")}
     tokens = deploy(TokensPerDayAlarm="5000000").resources("AWS::CloudWatch::Alarm")["TokensPerDay"]
     assert tokens["Threshold"] == "5000000"
     queues = deploy().resources("AWS::SQS::Queue")

@@ -182,14 +182,12 @@ def test_what_costs_the_database_or_the_model_counts_as_a_request(method: str, p
 
 
 def test_a_user_searches_once_at_a_time(world: World) -> None:
-    user = world.user()
-
-    async def search_meanwhile() -> None:
-        async with world.application.one_search(user.client_id):
-            with pytest.raises(TooManyReaders, match="Another search"):
-                async with world.application.one_search(user.client_id):
-                    raise AssertionError
-
-    event_loop.run(search_meanwhile())
-    found = user.call("GET", "/sessions?search=lisbon")
+    user, path = world.user(), "/sessions?search=lisbon"
+    other = world.application.one_search(user.client_id)
+    event_loop.run(other.__aenter__())
+    refused = check_problem(user.call("GET", path))
+    assert (refused["status"], refused["detail"]) == (429, "Another search of yours is still running.")
+    assert world.user().call("GET", path).status_code == 200
+    event_loop.run(other.__aexit__(None, None, None))
+    found = user.call("GET", path)
     assert (found.status_code, found.json()["incomplete"]) == (200, False)

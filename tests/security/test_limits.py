@@ -76,6 +76,7 @@ def test_the_lists_and_objects_of_a_body(user: User) -> None:
     ("path", "body"),
     [
         ("/chat/approvals/none", b'{"approved": true, "approved": false}'),
+        ("/chat/approvals/none", rb'{"\u0061pproved": true, "\u0061pproved": false}'),
         ("/chat", b'{"session_id": "s", "replies": [{"tool_call_id": "c", "approved": true, "approved": false}]}'),
     ],
 )
@@ -86,6 +87,13 @@ def test_a_verdict_that_is_said_twice_is_refused(user: User, path: str, body: by
 def test_two_replies_to_one_call_are_refused(user: User) -> None:
     replies = [{"tool_call_id": "c", "approved": verdict} for verdict in (True, False)]
     refused(user.post({"session_id": "s", "replies": replies}), 422, "invalid_request", "same tool_call_id")
+
+
+def test_a_message_that_approves_and_denies_one_request_is_refused(user: User) -> None:
+    part = {"type": "tool-refund", "toolCallId": "c", "state": "approval-responded"}
+    parts = [part | {"approval": {"id": "r", "approved": verdict}} for verdict in (False, True)]
+    body = {"id": "s", "messages": [{"id": "m", "role": "assistant", "parts": parts}]}
+    refused(user.post(body), 422, "invalid_request", "both approved and denied")
 
 
 def test_the_characters_of_a_message(user: User) -> None:
@@ -156,7 +164,7 @@ def test_the_size_of_a_page(user: User, path: str, least: int, most: int) -> Non
 
 def test_the_characters_of_a_name_and_of_a_search(user: User) -> None:
     assert user.call("POST", "/sessions", json={"id": "s", "name": "ä" * 120}).json()["name"] == "ä" * 120
-    for bad in ("ä" * 121, "", " ", "a\0b", "a\nb", "a\u202eb", "a\x1b[0m", {"$set": 1}, 7):
+    for bad in ("ä" * 121, "", " ", "a\0b", "a\nb", "a\u202eb", "\u2800", "a\u00adb", "a\x1b[0m", {"$set": 1}, 7):
         refused(user.call("PATCH", "/sessions/s", json={"name": bad}), 422, "invalid_request", "name")
     assert len(user.call("GET", f"/sessions?search={'ä' * 100}").json()["sessions"]) == 1
     for bad in ("ä" * 101, "a%00b"):

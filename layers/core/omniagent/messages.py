@@ -37,9 +37,11 @@ def plain_text(text: str) -> str:
 
 
 HIDDEN_CHARACTERS = (
-    r"\x00-\x1f\x7f-\x9f\u061c\u115f\u1160\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\u3164\ufeff\uffa0"
+    r"\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
+    r"\ufeff\uffa0\ufff9-\ufffb"
 )
-"""Characters that no name has: controls, those that turn the direction of text, and those that show nothing."""
+"""Characters that no name has: controls, those that turn the direction of text, and those that show nothing. Joiners,
+variation selectors and tags stay: scripts and emoji are made with them."""
 
 
 class Feedback(BaseModel):

@@ -174,7 +174,7 @@ class Settings:
         20, "Maximum number of requests that may follow a user's running turns at once.", minimum=1
     )
     budget_requests_per_minute: int = setting(
-        0, "Maximum turns, names and summaries per user and minute. 0: no limit.", minimum=0
+        0, "Maximum turns, names, summaries, searches and new sessions per user and minute. 0: no limit.", minimum=0
     )
     budget_tokens_per_day: int = setting(
         0, "Maximum input and output tokens per user and day (UTC). 0: no limit.", minimum=0

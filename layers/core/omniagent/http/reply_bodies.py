@@ -104,6 +104,10 @@ def replied(body: RepliedBody) -> list[ToolReply]:
     """Read the replies out of an assistant's message. Its other parts are the client's copy of what is stored."""
     if body.messageId and body.message.id and body.messageId != body.message.id:
         raise InvalidRequest("messageId: it must be the id of the last message.")
+    approvals = [part.approval for part in body.message.parts if part.approval is not None]
+    verdicts = {(each.id, each.approved) for each in approvals if each.approved is not None}
+    if len({request_id for request_id, _ in verdicts}) < len(verdicts):
+        raise InvalidRequest("messages: a request is both approved and denied.")
     replies: list[ToolReply] = []
     # Some models use the same call ids in every step: the last part with an id counts.
     for part in {part.toolCallId: part for part in body.message.parts}.values():

@@ -6,7 +6,8 @@ cursor, never by skipping.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
@@ -40,7 +41,7 @@ from omniagent.session.tree import Segment
 from omniagent.tracing import SpanKind, trace_method
 
 Item = TypeVar("Item")
-SEARCH_SECONDS = 1.5
+SEARCH_SECONDS, NAMES_SECONDS = 1.0, 0.5
 SEARCHED_AT_ONCE = 20
 """Sessions. What was found in earlier ones is returned if the time is over."""
 QUEUED_LIFE = timedelta(hours=1)
@@ -103,21 +104,28 @@ class Catalog:
         """Return the user's sessions, the most recently used first.
 
         `search` matches a part of the name or of any message. It reads the messages of the user, the most recently used
-        sessions first, for SEARCH_SECONDS.
+        sessions first, for SEARCH_SECONDS, and then the names, for NAMES_SECONDS.
         """
-        is_complete = True
         query: dict[str, Any] = {"user_id": user_id, "erased_at": None}
         if before is not None:
             query |= Cursor.decode(before).older("updated_at", session_key(user_id, ""))
-        if search:
-            pattern = {"$regex": re.escape(search), "$options": "i"}
-            keys, is_complete = await self._mentioning(query, pattern)
-            found_in = {"_id": {"$in": keys}}
-            open_question = {"turn.message.parts": _text_like(pattern)}
-            query["$and"] = [{"$or": [{"name": pattern}, open_question, found_in]}]
-        found = self._store.sessions.find(query, {"turn.message": 0}).sort(_NEWEST_SESSIONS)
-        page = await _page(found, self.models.session, limit, _session_cursor)
+        if not search:
+            return await self._sessions_page(query, limit)
+        pattern = {"$regex": re.escape(search), "$options": "i"}
+        keys, is_complete = await self._mentioning(query, pattern)
+        found_in = {"_id": {"$in": keys}}
+        open_question = {"turn.message.parts": _text_like(pattern)}
+        try:
+            with _for_seconds(NAMES_SECONDS):
+                like = {"$and": [{"$or": [{"name": pattern}, open_question, found_in]}]}
+                page = await self._sessions_page(query | like, limit)
+        except TimeoutError:
+            page, is_complete = await self._sessions_page(query | {"$and": [found_in]}, limit), False
         return replace(page, is_complete=is_complete)
+
+    async def _sessions_page(self, query: dict[str, Any], limit: int) -> Page[Session]:
+        found = self._store.sessions.find(query, {"turn.message": 0}).sort(_NEWEST_SESSIONS)
+        return await _page(found, self.models.session, limit, _session_cursor)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.get_session", attributes=_SESSIONS)
     async def get(self, key: str) -> Session:
@@ -314,11 +322,11 @@ class Catalog:
     async def _mentioning(self, query: dict[str, Any], pattern: dict[str, Any]) -> tuple[list[str], bool]:
         """Return the sessions of a query with a message that matches, and whether there was time to read all of them.
 
-        A case-insensitive search reads every message. The server ends it in time.
+        A case-insensitive search reads every message.
         """
         found: list[str] = []
         try:
-            with translated(), pymongo.timeout(SEARCH_SECONDS):
+            with _for_seconds(SEARCH_SECONDS):
                 sessions = self._store.sessions.find(query, {"_id": 1}).sort(_NEWEST_SESSIONS)
                 keys = [each["_id"] async for each in sessions]
                 for start in range(0, len(keys), SEARCHED_AT_ONCE):
@@ -327,9 +335,7 @@ class Catalog:
                         "parts": _text_like(pattern),
                     }
                     found += await self._store.messages.distinct("session_id", said)
-        except StorageUnavailable as exc:
-            if not isinstance(exc.__cause__, driver.PyMongoError) or not exc.__cause__.timeout:
-                raise
+        except TimeoutError:
             return found, False
         return found, True
 
@@ -340,6 +346,18 @@ class Catalog:
         if found is not None and found.get("erased_at") is not None:
             raise SessionErased
         return from_bson(self.models.session, found) if found else None
+
+
+@contextmanager
+def _for_seconds(seconds: float) -> Iterator[None]:
+    """Raise `TimeoutError` if MongoDB takes longer. The server ends its work in time, too."""
+    try:
+        with translated(), pymongo.timeout(seconds):
+            yield
+    except StorageUnavailable as exc:
+        if isinstance(exc.__cause__, driver.PyMongoError) and exc.__cause__.timeout:
+            raise TimeoutError from exc
+        raise
 
 
 async def _page(

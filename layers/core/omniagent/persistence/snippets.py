@@ -10,7 +10,7 @@ from omniagent.errors import StorageUnavailable
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.store import ConversationStore
 
-SECONDS = 1.0
+SECONDS = 0.5
 WORDS_AROUND = 40
 """Characters before and after a match."""
 
