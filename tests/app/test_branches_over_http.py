@@ -108,3 +108,13 @@ async def test_an_approval_on_an_inactive_branch_goes_on_there(chat: Chat) -> No
     texts = await chat.texts()
     assert (texts[:3], texts[3].startswith("May I? ")) == (["one", "To one.", "pay"], True)
     assert len(await chat.tree()) == 6
+
+
+async def test_a_message_says_which_of_its_siblings_it_is(chat: Chat) -> None:
+    for text in ("one", "two", "three"):
+        await chat.send(text, "m1")
+    first, second, third = (each["message"]["id"] for each in await chat.tree() if each["parentId"] is None)
+    assert (await chat.http.put("/sessions/chat/branch", json={"nodeId": second})).status_code == 200
+    question, answer = (await chat.http.get("/sessions/chat/messages")).json()["messages"]
+    assert question["metadata"]["siblings"] == {"index": 2, "count": 3, "previous": first, "next": third}
+    assert "siblings" not in answer["metadata"]
