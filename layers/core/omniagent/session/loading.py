@@ -10,7 +10,7 @@ from typing import Protocol
 
 from omniagent.session.live import RollingSummary, SessionHead, SessionMessage, SessionState, never_arrived, turns_of
 from omniagent.session.query import Query
-from omniagent.session.tree import ROOT, Place
+from omniagent.session.tree import MAX_LINEAGE, ROOT, Place
 from omniagent.settings import Settings
 
 
@@ -105,8 +105,9 @@ async def _earlier(
             nodes = [child.node for child in children if child.id == name]
             named = list(await session.find(*nodes[-1:])) if nodes else []
     elif not named and name and head.branches:
-        # The same message, sent again after another branch became the active one.
-        named = [each for each in await session.find(name, anywhere=True) if each.is_same(query)]
+        # The same message, sent again after another branch became the active one, or any on a path too long to know.
+        is_long = len(head.tip.lineage) == MAX_LINEAGE
+        named = [each for each in await session.find(name, anywhere=True) if is_long or each.is_same(query)]
     on_path = [each for each in named if head.tip.leads_from(each.place)]
     return next(reversed(on_path or named), None)
 
