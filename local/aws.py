@@ -5,11 +5,10 @@ import os
 import re
 import signal
 import sys
-import tempfile
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import boto3
 from botocore.config import Config
@@ -17,7 +16,7 @@ from botocore.config import Config
 from local.cloudformation import ACCOUNT, REGION
 from local.places import HOME
 from local.ports import LOOPBACK
-from local.processes import Service, ServiceError
+from local.processes import LocalServer, Service
 from local.template import Queue, Table, Template
 
 if TYPE_CHECKING:
@@ -30,14 +29,12 @@ START_SECONDS = 60.0
 MOTO = {"MOTO_DISABLE_GLOBAL_CORS": "1", "PYTHONPATH": str(HOME), "PYTHONUNBUFFERED": "1"}
 
 
-class Aws:
+class Aws(LocalServer):
     """A moto server. Its data is in memory, so a restart deploys everything again."""
 
     def __init__(self, *, port: int = 0, folder: Path | None = None, access_key: str = "local") -> None:
         """Set the port (0 for a free one), the folder of the log, and the access key that callers must have."""
-        self._temporary = tempfile.TemporaryDirectory(prefix="moto-") if folder is None else None
-        self._folder = folder or Path(self._temporary.name if self._temporary else "")
-        self._service: Service | None = None
+        super().__init__("moto", folder)
         self._deployed: list[Template] = []
         self._secrets: dict[str, str] = {}
         self._access_key = access_key
@@ -55,10 +52,10 @@ class Aws:
 
     def start(self) -> None:
         """Start the server. After a restart, it has the same port and the same deployments as before."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-P", "-m", "local.moto_server", str(self.port)]
         variables = {**self._credentials, **MOTO}
-        service = self._service = Service("moto", command, log=self._folder / "moto.log", variables=variables)
+        service = self._service = Service("moto", command, log=self.folder / "moto.log", variables=variables)
         service.wait_until(lambda: _port(service.log) is not None, seconds=START_SECONDS)
         self.port = _port(service.log) or self.port
         for name, value in self._secrets.items():
@@ -66,40 +63,13 @@ class Aws:
         for template in self._deployed:
             self._create(template)
 
-    def stop(self) -> None:
-        """End the server and forget its data."""
-        if self._service:
-            self._service.kill()
-            self._service = None
-
-    def check(self) -> None:
-        """Raise if the server has ended by itself."""
-        if self._service:
-            self._service.check()
-
-    @property
-    def pid(self) -> int:
-        """The process id of the running server."""
-        return self._running.pid
-
     def pause(self) -> None:
         """Stop answering: callers hang, as they do when a service is unreachable."""
-        os.kill(self._running.pid, signal.SIGSTOP)
+        os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         """Answer again."""
-        os.kill(self._running.pid, signal.SIGCONT)
-
-    def __enter__(self) -> Self:
-        """Start."""
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-        self.stop()
-        if self._temporary:
-            self._temporary.cleanup()
+        os.kill(self.pid, signal.SIGCONT)
 
     def deploy(self, template: Template) -> dict[str, dict[str, str]]:
         """Create the template's missing tables and queues. Returns the attributes of all of them, by logical id."""
@@ -149,12 +119,6 @@ class Aws:
             "AWS_REGION": REGION,
             "AWS_DEFAULT_REGION": REGION,
         }
-
-    @property
-    def _running(self) -> Service:
-        if self._service is None:
-            raise ServiceError("moto does not run.")
-        return self._service
 
     def _create(self, template: Template) -> dict[str, dict[str, str]]:
         created = {table.logical_id: self._create_table(table) for table in template.tables.values()}

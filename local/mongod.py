@@ -5,17 +5,16 @@ import re
 import stat
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
 
 from local.ports import LOOPBACK, free_port
-from local.processes import Service, ServiceError, make_private
+from local.processes import LocalServer, Service, ServiceError, make_private
 from omniagent.tracing.redaction import hide, redact_text
 
 REPLICA_SET = "omniagent"
@@ -46,7 +45,7 @@ def find_mongod() -> Path:
     )
 
 
-class Mongod:
+class Mongod(LocalServer):
     """A server on a loopback port. Its data folder is kept after it ends.
 
     `with Mongod(folder) as server: ... server.uri`. Without a folder, the data is deleted with the server.
@@ -54,23 +53,14 @@ class Mongod:
 
     def __init__(self, folder: Path | None = None, *, port: int | None = None) -> None:
         """Set the data folder and the port; by default a free port is chosen."""
-        self._temporary = tempfile.TemporaryDirectory(prefix="mongod-") if folder is None else None
-        self.folder = folder or Path(self._temporary.name if self._temporary else "")
+        super().__init__("mongod", folder)
         self._wanted_port = port
         self.port = port or 0
-        self._service: Service | None = None
 
     @property
     def uri(self) -> str:
         """The address for any MongoDB driver."""
         return f"mongodb://{LOOPBACK}:{self.port}/?replicaSet={REPLICA_SET}"
-
-    @property
-    def pid(self) -> int:
-        """The process id of the running server."""
-        if self._service is None:
-            raise ServiceError("mongod does not run.")
-        return self._service.pid
 
     def start(self) -> None:
         """Start the server and wait until it accepts writes. A restarted server keeps its port."""
@@ -94,30 +84,6 @@ class Mongod:
         if self._service:
             self._service.stop()
             self._service = None
-
-    def check(self) -> None:
-        """Raise when the server has ended by itself."""
-        if self._service:
-            self._service.check()
-
-    def kill(self) -> None:
-        """Kill the server, as a crash would. After `start` it has all acknowledged writes."""
-        if self._service:
-            self._service.kill()
-            self._service = None
-
-    def __enter__(self) -> Self:
-        """Start."""
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End. With a temporary folder, whose data is deleted, the server is not shut down cleanly."""
-        if self._temporary:
-            self.kill()
-            self._temporary.cleanup()
-        else:
-            self.stop()
 
     def _launch(self) -> None:
         command = [

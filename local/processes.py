@@ -4,10 +4,12 @@ import fcntl
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from local.leash import leashed
 
@@ -103,3 +105,53 @@ class Service:
         """Kill the process, as a crash would."""
         self._process.kill()
         self._process.wait()
+
+
+class LocalServer:
+    """A server in a process of its own, while the context is open. A restarted one keeps its port."""
+
+    def __init__(self, name: str, folder: Path | None) -> None:
+        """Set the folder of its data and its log. By default it is deleted with the server."""
+        self._name = name
+        self._temporary = tempfile.TemporaryDirectory(prefix="local-") if folder is None else None
+        self.folder = folder or Path(self._temporary.name if self._temporary else "")
+        self._service: Service | None = None
+
+    def start(self) -> None:
+        """Start the server and wait until it can be used."""
+        raise NotImplementedError
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        if self._service is None:
+            raise ServiceError(f"{self._name} does not run.")
+        return self._service.pid
+
+    def check(self) -> None:
+        """Raise if the server has ended by itself."""
+        if self._service:
+            self._service.check()
+
+    def stop(self) -> None:
+        """End the server."""
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the server, as a crash would."""
+        if self._service:
+            self._service.kill()
+            self._service = None
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End. Where its data is deleted, the server is not shut down cleanly."""
+        if self._temporary:
+            self.kill()
+            self._temporary.cleanup()
+        else:
+            self.stop()

@@ -79,3 +79,8 @@ async def test_assistant_ui_edits_and_reloads_reach_the_model_as_shown(page: Pag
     await ask(page, "[echo:Four.]")
     await page.reload()
     await agree("[echo:One.]", "One.", "[echo:Four.]", "Four.")
+    await button(page, "Edit").first.click()
+    await page.get_by_role("textbox", name="Edited message").fill("[echo:First.]")
+    await answered(page, button(page, "Update"))
+    await page.reload()
+    await agree("[echo:First.]", "First.")

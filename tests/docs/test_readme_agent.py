@@ -6,29 +6,18 @@ import httpx
 import pytest
 
 from local.aws import Aws
-from local.background import BackgroundStack, background_stack
-from local.stack import StackOptions
+from local.background import BackgroundStack
 from local.template import ROOT
 from tests.docs.blocks import read_blocks
 from tests.fixtures.endings import PATIENCE_SECONDS
-from tests.fixtures.functions import functions_with
-from tests.fixtures.zygote import forks
+from tests.fixtures.stack import agent_stack
 
 
 @pytest.fixture(scope="module")
 def pasted(mongod: str, aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundStack]:
     """What `make run` starts, after the paste."""
     [agent] = [block.text for block in read_blocks(ROOT / "README.md") if block.runs]
-    code = functions_with(tmp_path_factory.mktemp("pasted") / "functions", agent=agent)
-    options = StackOptions(
-        mongodb_uri=mongod,
-        aws=aws,
-        auth="none",
-        port=0,
-        change=lambda function: function.having(code=code),
-        emulator={"launcher": forks()},
-    )
-    with background_stack(options) as stack:
+    with agent_stack(mongod, aws, tmp_path_factory.mktemp("pasted") / "functions", agent) as stack:
         yield stack
 
 

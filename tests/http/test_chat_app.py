@@ -362,6 +362,8 @@ def test_of_several_calls_with_one_id_the_last_is_answered() -> None:
         ({"messages": [message("Answer", "a1", "assistant"), message("New")], "parentId": "other"}, "a1"),
         ({"messages": [message("New")], "parentId": "a1"}, "a1"),
         ({"messages": [message("New")], "parentId": None}, ""),
+        ({"messages": [message("New")], "tools": {}, "metadata": {}}, ""),
+        ({"messages": [message("New")], "tools": {}}, None),
         ({"messages": [message("New")]}, None),
         ({"message": message("New"), "parentId": "a1"}, "a1"),
     ],

@@ -191,16 +191,19 @@ async def test_messages_come_in_whole_turns_newest_page_first(catalog: Catalog, 
     await converse(session, range(1, 6))
     await catalog.delete_message(session.key, "question-4")
     for limit in (2, 3, 4, 5, 9, 20):
-        said: list[str] = []
+        shown: list[SessionMessage] = []
         page = await catalog.messages_page(await catalog.get(session.key), limit=limit)
         while True:
             assert 1 <= len(page.items) <= limit
-            said = [shown.message.id.partition("@")[0] for shown in page.items] + said
+            shown = [each.message for each in page.items] + shown
             if page.before is None:
                 break
             page = await catalog.messages_page(await catalog.get(session.key), limit=limit, before=int(page.before))
         expected = [f"{kind}-{number}" for number in range(1, 6) for kind in ("question", "answer")]
-        assert said == [message_id for message_id in expected if message_id != "question-4"]
+        expected.remove("question-4")
+        assert [message.id.partition("@")[0] for message in shown] == expected
+        # Each follows the one before it, also where that is deleted.
+        assert [message.parent for message in shown] == ["", *(message.node for message in shown[:-1])]
 
 
 async def test_the_tree_has_no_gap_where_messages_were_deleted(catalog: Catalog, session: MongoSessionManager) -> None:

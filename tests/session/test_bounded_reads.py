@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pymongo.database import Database
 
 from omniagent.session.live import RollingSummary
+from omniagent.session.query import Query
 from omniagent.session.summaries import TURNS_PER_READ
 from omniagent.session.tree import Place
 from tests.fixtures.conversation import QUICK, Conversation, Json
@@ -57,6 +58,17 @@ async def test_a_turn_of_a_long_session_reads_only_the_window(conversation: Conv
     # The transaction that stores the answer looks for one in its place.
     assert total(operations, "docsExamined") <= window + 2
     assert conversation.document["latest_turn_number"] == LONG + 1
+
+
+async def test_the_window_of_nested_branches_takes_no_more_queries(conversation: Conversation) -> None:
+    queries = []
+    for number in (1, 2, 3, 4):
+        await conversation.ask(f"[echo:{number}.]")
+        await conversation.ask(Query(regenerate=True))
+        with profiled(conversation.database) as operations:
+            await conversation.session.load(Query("And now?", "new"))
+        queries.append(len(operations))
+    assert queries == queries[:1] * 4
 
 
 async def test_a_summary_that_is_long_due_is_made_of_one_piece_beside_the_answer(conversation: Conversation) -> None:

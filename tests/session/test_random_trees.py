@@ -204,6 +204,9 @@ async def test_a_path_of_more_branches_than_a_lineage_has_is_whole(open_session:
     assert early is not None
     assert await session.add_summary(summary(1, 2, early.branch), early.place)
     assert await session.latest_summary(head.leaf) == summary(1, 2, early.branch)
+    edited = await tree.ask(Query("Edited", "m0"))
+    assert isinstance(edited, Run)
+    assert edited.message.parent == ""
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])

@@ -85,6 +85,17 @@ class SdkBody(BaseModel):
     parentId: Id | None = PARENT  # noqa: N815
     busy: Busy | None = BUSY
     agent: str | None = AGENT
+    tools: Any = None
+    metadata: Any = Field(
+        None,
+        description="assistant-ui's transport adds it, and `tools`, to all messages of its page. Neither is read, but "
+        "a single message then begins the conversation again.",
+    )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `messages` is all that the page shows: assistant-ui edits without naming what it edits."""
+        return {"tools", "metadata"} <= self.model_fields_set
 
 
 class MessageBody(BaseModel):
@@ -173,13 +184,14 @@ def _parent(body: SdkBody | MessageBody) -> str | None:
 
     Empty: it is the first. None: it follows the latest. An id that no message of ours has is the client's own.
     """
-    if isinstance(body, SdkBody) and len(body.messages) > 1:
-        before = body.messages[-2]
-        name = before.get("id") if isinstance(before, dict) else None
-        return name if isinstance(name, str) and is_id(name) else None
-    if body.parentId is None and "parentId" in body.model_fields_set:
-        return ""
-    return body.parentId
+    begins_again = body.parentId is None and "parentId" in body.model_fields_set
+    if isinstance(body, SdkBody):
+        if len(body.messages) > 1:
+            before = body.messages[-2]
+            name = before.get("id") if isinstance(before, dict) else None
+            return name if isinstance(name, str) and is_id(name) else None
+        begins_again |= body.parentId is None and body.is_whole
+    return "" if begins_again else body.parentId
 
 
 def _replied(body: "RepliedBody") -> ChatRequest:

@@ -162,8 +162,9 @@ class Catalog:
         if len(newest) <= limit:
             return Page(await self._shown(key, newest), None)
         # One message more than the limit was read: its turn starts the next page.
-        page = [message for message in newest if message.turn_number > newest[0].turn_number]
-        return Page(await self._shown(key, page), str(newest[0].turn_number + 1))
+        shown = await self._shown(key, newest)
+        page = [message for message in shown if message.turn_number > newest[0].turn_number]
+        return Page(page, str(newest[0].turn_number + 1))
 
     def _with_open(self, session: Session, path: list[Message]) -> list[Message]:
         """Add the session's open question, unless it has been moved to the messages since the session was read."""
@@ -173,12 +174,14 @@ class Catalog:
         return [*path, from_bson(self.models.message, stored)]
 
     async def _shown(self, key: str, messages: Sequence[Message]) -> list[PathMessage]:
-        """Add their siblings to the messages of a path."""
+        """Return the messages of a path with their siblings. Each follows the one before it: its parent may be gone."""
         parents = {message.parent for message in messages}
         children = await read_children(self._store, key, *parents) if messages else {}
+        befores = ["", *(message.id for message in messages)]
+        siblings = [list(map(without_parts, children[each.parent])) for each in messages]
         return [
-            PathMessage(each, with_siblings(session_message(each), list(map(without_parts, children[each.parent]))))
-            for each in messages
+            PathMessage(each, replace(with_siblings(session_message(each), among), parent=parent))
+            for each, among, parent in zip(messages, siblings, befores, strict=False)
         ]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_tree", attributes=_MESSAGES)

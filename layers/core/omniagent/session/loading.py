@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from omniagent.session.live import SessionHead, SessionMessage, SessionState, never_arrived, turns_of
 from omniagent.session.query import Query
-from omniagent.session.tree import ROOT, Place
+from omniagent.session.tree import MAX_LINEAGE, ROOT, Place
 
 if TYPE_CHECKING:
     from omniagent.session.manager import SessionManager
@@ -40,7 +40,7 @@ async def load(session: "SessionManager", query: Query | None = None) -> Session
         if not is_edited and not never_arrived(head, query, target):
             return await _again(session, replace(state, earlier=target))
     parent = _last(_named(known, query.parent))
-    repeated = await _repeated(session, query, found, known, parent)
+    repeated = await _repeated(session, query, found, known, parent, tip=head.tip)
     earlier = _last([each for each in repeated if head.tip.leads_from(each.place)] or repeated)
     if earlier is None:
         return await _going_on(session, state, await _after(session, head, query, parent))
@@ -90,6 +90,8 @@ async def _repeated(
     found: Sequence[SessionMessage],
     known: Sequence[SessionMessage],
     parent: SessionMessage | None,
+    *,
+    tip: Place,
 ) -> Sequence[SessionMessage]:
     """Return the stored messages that a new one repeats or edits: after its parent, if it names one.
 
@@ -99,7 +101,8 @@ async def _repeated(
     elsewhere = _named([each for each in found if each not in known], query.message_id)
     after = parent.node if parent is not None and parent.role == "assistant" else "" if query.parent == "" else None
     if after is None:
-        return named or [each for each in elsewhere if each.is_same(query)]
+        is_long = len(tip.lineage) == MAX_LINEAGE  # the path has messages that were looked for elsewhere
+        return named or [each for each in elsewhere if is_long or each.is_same(query)]
     named = [each for each in named if each.role == "assistant" or each.parent == after]
     named = named or [each for each in elsewhere if each.parent == after]
     if named or not elsewhere:
