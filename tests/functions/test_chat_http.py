@@ -1,9 +1,8 @@
-"""POST /chat and GET /chat/{id}/stream through a real process: what its Function URL and API Gateway make of them.
+"""POST /chat through a real process: what its Function URL and API Gateway make of it.
 
 What the routes do is in `tests/http/test_chat_app`, what a turn does in `tests/runner`.
 """
 
-import asyncio
 import json
 from dataclasses import replace
 
@@ -70,19 +69,3 @@ async def test_without_streaming_the_whole_answer_is_one_document(product: Produ
     assert told["message"] in await user.messages()
     # The model streams all the same: a call that is silent until its end runs into its timeout and is paid again.
     assert product.model.requests[-1].body["stream"] is True
-
-
-async def test_a_running_turn_is_followed_from_its_first_event(product: Product, user: User) -> None:
-    with product.wire.held() as gate:
-        async with user.asking("[slow:1][echo:Two readers see the same words]") as first:
-            while not deltas(await gate.let_through()):
-                pass
-            await first.until("text-delta")
-            async with user.resuming() as second:
-                assert second.response.headers["x-session-id"] == user.session
-                started = await second.until("start")
-                gate.open()
-                seen, followed = await asyncio.gather(first.rest(), second.rest())
-    assert started["messageMetadata"]["sessionId"] == user.session
-    assert second.text == first.text == "Two readers see the same words"
-    assert kinds(seen)[-2:] == kinds(followed)[-2:] == ["finish", "data-session"]

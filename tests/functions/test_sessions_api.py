@@ -130,28 +130,16 @@ async def test_sessions_are_listed_in_pages_newest_first(client: httpx.AsyncClie
     assert [session["id"] for session in found["sessions"]] == ["s3"]
 
 
+# Pages, searches, names and the ids of paths have their limits in `tests/security/test_limits`.
 OUT_OF_BOUNDS: list[tuple[str, str, Any]] = [
     ("POST", "/sessions", {"id": "a b"}),
     ("POST", "/sessions", {"id": "x" * 129}),
     ("POST", "/sessions", {"id": {"$gt": ""}}),
-    ("POST", "/sessions", {"name": "  "}),
     ("POST", "/sessions", {"name": "x" * 121}),
-    ("POST", "/sessions", {"name": "a\u0000b"}),
-    ("POST", "/sessions", {"name": "two\nlines"}),
     ("POST", "/sessions", []),
     ("PATCH", "/sessions/trip", {}),
     ("PATCH", "/sessions/trip", {"name": None}),
-    ("PATCH", "/sessions/trip", {"name": {"$set": 1}}),
-    ("GET", "/sessions?limit=0", None),
-    ("GET", "/sessions?limit=101", None),
-    ("GET", "/sessions?limit=x", None),
     ("GET", "/sessions?before=invented", None),
-    ("GET", f"/sessions?search={'x' * 101}", None),
-    ("GET", "/sessions?search=a%00b", None),
-    ("GET", "/sessions/a%20b", None),
-    ("GET", "/sessions/$where", None),
-    ("GET", "/sessions/trip/messages?limit=1", None),
-    ("GET", "/sessions/trip/messages?limit=101", None),
     ("GET", "/sessions/trip/messages?before=0", None),
     ("GET", "/sessions/trip/messages?before=99999999999999999999", None),
     ("DELETE", "/sessions/trip/messages/a%20b", None),
@@ -166,13 +154,10 @@ async def test_what_is_out_of_bounds_is_refused(client: httpx.AsyncClient) -> No
         assert problem(response) == (422, "invalid_request"), (method, path, body)
 
 
-async def test_names_and_pages_at_their_limits_are_taken(client: httpx.AsyncClient) -> None:
-    made = await client.post("/sessions", json={"id": "x" * 128, "name": "n" * 120})
-    assert made.status_code == 201
+async def test_the_longest_id_and_names_in_any_script_are_taken(client: httpx.AsyncClient) -> None:
+    assert (await client.post("/sessions", json={"id": "x" * 128})).status_code == 201
     for name in ("東京\u3000旅行", "👩\u200d🚀 <b>$where</b>", "e\u0301"):
         assert (await client.patch(f"/sessions/{'x' * 128}", json={"name": name})).json()["name"] == name
-    await client.patch(f"/sessions/{'x' * 128}", json={"name": "n" * 120})
-    assert (await client.get("/sessions", params={"limit": 100, "search": "n" * 100})).status_code == 200
 
 
 async def test_history_is_what_the_client_saw_in_pages_of_whole_turns(

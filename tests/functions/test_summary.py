@@ -27,13 +27,6 @@ def world(mongod: str, model: OfflineModel) -> Iterator[World]:
         yield world
 
 
-def test_a_summary_is_brought_up_to_the_turn_before_the_latest(summary: Any, chats: Chats) -> None:
-    key = chats.add(3)
-    answer = summary.handler({"session_id": key}, CONTEXT)
-    assert answer == {"session_id": key, "status": "summarized", "end_turn_number": 3}
-    assert chats.summaries(key) == [(1, 3)]
-
-
 def test_a_session_can_be_named_by_its_user(summary: Any, chats: Chats) -> None:
     key = chats.add(1)
     answer = summary.handler({"user": "user:ada", "session_id": key.partition(":")[2]}, CONTEXT)

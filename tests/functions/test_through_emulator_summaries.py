@@ -46,14 +46,6 @@ async def test_a_turn_whose_summary_failed_queues_one_that_is_made_later(product
     assert (made[0]["start_turn_number"], made[-1]["end_turn_number"]) == (1, 3)
 
 
-async def test_a_summary_that_is_asked_for_is_made_by_the_queue(product: Product, user: User) -> None:
-    await say(user, "I travel to Lisbon")
-    accepted = await user.call("POST", "/sessions/{}/summary")
-    assert (accepted.status_code, accepted.json()) == (202, {"sessionId": user.session, "accepted": "summary"})
-    [made] = await eventually(lambda: summaries(product, user))
-    assert made["end_turn_number"] == 1
-
-
 async def test_a_poisoned_message_ends_in_the_dead_letters_and_blocks_nobody(product: Product, user: User) -> None:
     await say(user, "I travel to Lisbon")
     send(product, "{not json")

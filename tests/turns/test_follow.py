@@ -23,11 +23,28 @@ from omniagent.turns.setup import MAX_ATTEMPTS
 from tests.fixtures.answers import answer_of
 from tests.fixtures.stream import check_order
 from tests.runner.sessions import until
-from tests.turns.deaths import QUERY, MortalRegistry, MortalSession, Process, World
+from tests.turns.deaths import LEASE_SECONDS, QUERY, MortalRegistry, MortalSession, Process, World
 from tests.turns.registries import Unreliable
 
 LONG = 600.0
 """Seconds that a process has: more than it needs."""
+
+
+class FollowersClock:
+    """Tells followers how long a journal is silent. A test moves it instead of waiting."""
+
+    passed = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.passed
+
+
+CLOCK = FollowersClock()
+
+
+@pytest.fixture(autouse=True)
+def _moved_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "time", CLOCK)
 
 
 class House:
@@ -35,7 +52,7 @@ class House:
 
     def __init__(self, *script: object, registry: MemoryRegistry | None = None) -> None:
         self.world = world = World()
-        self.settings = replace(world.settings, lease_seconds=0.3)
+        self.settings = world.settings
         begun = world.now()
         world.now = lambda: begun + world.passed  # type: ignore[method-assign]
         self.registry = world.registry = registry or MemoryRegistry()
@@ -69,7 +86,8 @@ class House:
     def kill(self, process: Process) -> None:
         """End a process and let its lease pass."""
         process.is_dead = True
-        self.world.passed += timedelta(seconds=self.settings.lease_seconds + 1)
+        CLOCK.passed += LEASE_SECONDS + 1
+        self.world.passed += timedelta(seconds=LEASE_SECONDS + 1)
 
     async def resumed(self) -> AnswerStream:
         stream = await self.runner().resume()
@@ -150,6 +168,7 @@ async def test_a_registry_that_is_down_costs_a_reader_nothing(comes_back: bool) 
     registry.is_down = not comes_back
     house.gate.set()
     await turn.result()
+    CLOCK.passed += LEASE_SECONDS
     shown = await reading
     check_order(list(sse.decode(shown)))
     assert (text_of(shown), shown.endswith(sse.DONE)) == ("Half and all.", True)
@@ -172,6 +191,7 @@ async def test_a_position_in_what_a_dead_process_showed_is_lost(is_dead_before: 
     if is_dead_before:
         house.kill(process)
         await joined((await house.resumed()).sse())
+    house.settings = replace(house.settings, lease_seconds=0.3)  # its follower soon takes silence for death
     rest = await house.runner().resume(after=position)
     assert rest is not None
     if not is_dead_before:
@@ -185,6 +205,7 @@ async def test_a_position_is_lost_with_its_journal() -> None:
     turn = await house.runner().start(QUERY)
     await turn.ended()
     await house.registry.erase(house.world.session.key)
+    house.settings = replace(house.settings, lease_seconds=0.3)  # its follower soon takes silence for death
     rest = await house.runner().resume(after=StreamPosition(turn.journal_id, 2))
     assert rest is not None
     assert (await joined(rest.sse())).endswith(LOST)
