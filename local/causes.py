@@ -8,11 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from local.places import ROOT
+
 REQUESTS_KEPT = 200
 CAUSES_PER_REQUEST = 20
 _LEVELS = frozenset({"WARNING", "ERROR", "CRITICAL"})
 _FRAME = re.compile(r'File "([^"<]+)",? [Ll]ine (\d+)')
-_NOT_OWN = frozenset({"site-packages", "omniagent", "awslambdaric", "importlib", "runtime"})
+# Python's own modules and installed packages are in folders such as `python3.13`, or `python` in a built layer.
+_NOT_OWN = re.compile(r"/(?:python(?:3\.\d+)?|omniagent|runtime)/")
 _DIED = re.compile(r"(?:RequestId: (\S+) )?Error: (Runtime exited.*|Task timed out.*)")
 # Advice for common failures, by their text in the log. The first match counts.
 _ADVICE = (
@@ -87,9 +90,12 @@ class Place:
 
 
 def place_of(traceback: str) -> Place | None:
-    """Return the innermost line that is neither the package's nor an installed one's."""
-    found = [Place(Path(file), int(line)) for file, line in _FRAME.findall(traceback)]
-    return next((place for place in reversed(found) if not _NOT_OWN & set(place.file.parts)), None)
+    """Return the innermost line that is neither the package's, nor an installed one's, nor Python's own."""
+    for file, line in reversed(_FRAME.findall(traceback)):
+        # The project's own folder may have any name.
+        if not _NOT_OWN.search(file.removeprefix(str(ROOT))):
+            return Place(Path(file), int(line))
+    return None
 
 
 def start_of(function: str) -> str:

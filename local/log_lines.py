@@ -35,6 +35,8 @@ LEFT_OUT = frozenset(
 )
 _REPORT = re.compile(r"REPORT RequestId: \S+ Duration: ([\d.]+) ms")
 _PLATFORM = re.compile(r"(START|END) RequestId: ")
+# What AWS's runtime says about its own updates before each failed start. There are none here.
+_ADVICE = '"LAMBDA_WARNING: '
 
 
 class LogLines:
@@ -59,7 +61,7 @@ class LogLines:
 
     def _readable(self, line: str) -> str | None:
         """Return the readable form of a line, or None to skip it."""
-        if _PLATFORM.match(line):
+        if _PLATFORM.match(line) or _ADVICE in line:
             return None
         if report := _REPORT.match(line):
             return self.paint(f"invocation of {float(report[1]):.0f} ms", DIM)

@@ -11,7 +11,7 @@ from omniagent_cli.project_files import edited, manifest, our_files, recorded, v
 
 def run(arguments: list[str]) -> int:
     if arguments:
-        raise CommandError("`omniagent upgrade` takes no options. Install the version first: pip install -U omniagent")
+        raise CommandError("`omniagent upgrade` takes no options. First install: pip install -U 'omniagent[local]'")
     upgrade(ROOT)
     return 0
 

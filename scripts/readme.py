@@ -9,7 +9,6 @@ from dataclasses import fields
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -89,10 +88,9 @@ def first_run() -> str:
         return not_run("first-run")
     run: dict[str, Any] = json.loads(FIRST_RUN.read_text())
     machine = f"{run['system']}, {run['cores']} cores at a load of {run['load']}"
-    tests = _result(GREEN, _tested)
     return (
         f"The first run takes {run['megabytes']} MB of disk. It gave its first answer after {run['seconds']} s, "
-        f"the second run after {run['again']} s\n(`make first-run`: {machine}).\n`make test` runs {tests}."
+        f"the second run after {run['again']} s\n(`make first-run`: {machine})."
     )
 
 
@@ -134,12 +132,6 @@ def not_run(command: str) -> str:
 
 def _result(path: Path, line: Callable[[dict[str, Any]], str]) -> str:
     return line(json.loads(path.read_text())) if path.exists() else "not run for this version yet"
-
-
-def _tested(report: dict[str, Any]) -> str:
-    runs = report["runs"]
-    minutes = median(run["seconds"] for run in runs) / 60
-    return f"{runs[-1]['passed']:,} tests, in {minutes:.0f} minutes (`make green`: two suites at once)"
 
 
 def _soaked(run: dict[str, Any]) -> str:

@@ -351,7 +351,7 @@ class App {
 
   /** Whether the stack can be reached, and its agent loaded. */
   #stackState() {
-    if (this.#activity?.isLost || /** @type {any} */ (this.#sessions.error)?.isOffline) return "gone";
+    if (this.#activity?.isLost || this.#sessions.error?.isOffline) return "gone";
     return this.#info?.agent?.error ? "broken" : "";
   }
 
@@ -384,7 +384,7 @@ class App {
 /** @param {Connection} connection @param {StackInfo | null} info @param {string} state */
 function stackName(connection, info, state) {
   if (state === "gone") return "No connection";
-  if (state === "broken") return "The agent does not load";
+  if (state === "broken") return "Does not load";
   if (!isLocal(connection)) return new URL(connection.sessionsUrl).host;
   return info ? "Local stack" : "This server";
 }

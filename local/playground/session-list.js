@@ -1,6 +1,6 @@
 /** The chats of the user, a page at a time, as the sidebar shows them. */
 
-/** @import { Api } from "./api.js" */
+/** @import { Api, ApiError } from "./api.js" */
 /** @import { Session } from "./types.js" */
 
 /** As long as the server may take. */
@@ -16,7 +16,7 @@ export class SessionList extends EventTarget {
   before = null;
   search = "";
   loaded = false;
-  /** @type {Error | null} */
+  /** @type {ApiError | null} */
   error = null;
   /** @type {Map<string, Session>} Also those that are not in the list: of other pages, or not found by the search. */
   #known = new Map();
@@ -87,9 +87,11 @@ export class SessionList extends EventTarget {
   /** Look for the name that the server gives soon after the first answer. @param {string} id */
   async awaitName(id) {
     for (const milliseconds of NAME_PAUSES_MS) {
-      if (this.find(id)?.name !== null) return; // it has one, or is gone
+      if (this.find(id)?.name) return;
       await new Promise((resolve) => setTimeout(resolve, milliseconds));
-      await this.refresh();
+      const session = await this.#api.getSession(id).catch(() => null); // a search may hide it from the list
+      if (!session) return; // it is gone
+      this.#put(session);
     }
   }
 
@@ -113,7 +115,7 @@ export class SessionList extends EventTarget {
       this.error = null;
     } catch (error) {
       if (asked !== this.#asked) return;
-      this.error = /** @type {Error} */ (error);
+      this.error = /** @type {ApiError} */ (error);
     }
     this.loaded = true;
     this.#changed();

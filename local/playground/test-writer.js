@@ -6,7 +6,7 @@ import { isTool, textOf, toolName } from "./reducer.js";
 
 const HEAD = `"""A turn of the playground as a test: what the model said is a script, everything else is real.
 
-    PYTHONPATH=functions .venv/bin/python -m pytest FILE
+Put it beside your agent's tests: in tests/agent, for \`make test-agent\`, or in a project's tests, for \`omniagent test\`.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ export function testOf(question, answer) {
     `    asyncio.run(turn())`,
     ``,
   ];
-  return { name: `${name}.py`, source: HEAD.replace("FILE", `${name}.py`) + source.join("\n") };
+  return { name: `${name}.py`, source: HEAD + source.join("\n") };
 }
 
 /** What the model said in each of its calls. @param {Part[]} parts */

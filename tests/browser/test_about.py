@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.async_api import Page, Route, expect
 
 from local.background import BackgroundStack
@@ -9,6 +10,12 @@ from local.model import OfflineModel
 from tests.browser.playground import Playground
 
 TODO = {"title": "To-do list", "description": "Keeps your tasks.", "suggestions": ["Add a task", "What is due?"]}
+
+COST = """async (usage) => {
+    const { costOf } = await import("/prices.js");
+    const { MODELS } = await import("/vendor/prices.js");
+    return [costOf("openai-chat/gpt-6-luna", usage), costOf("mine/model", usage), MODELS["gpt-6-luna"]];
+}"""
 
 
 async def test_the_page_shows_the_agents_name_and_suggestions_also_after_a_change(
@@ -65,3 +72,13 @@ async def test_another_model_answers_at_its_price_with_a_key_that_nothing_keeps(
     await expect(chip).to_be_visible()
     await playground.ask("Hello")
     await expect(playground.answer).to_contain_text("I am the offline model")
+
+
+async def test_each_kind_of_token_has_its_price(playground: Playground, page: Page) -> None:
+    usage = {"inputTokens": 1e6, "outputTokens": 1e6, "cachedInputTokens": 4e5, "cacheWriteTokens": 1e5}
+    cents, unknown, prices = await page.evaluate(COST, usage)
+    in_dollars = dict(zip(("input", "output", "read", "written"), prices, strict=True))
+    assert cents == pytest.approx(
+        50 * in_dollars["input"] + 100 * in_dollars["output"] + 40 * in_dollars["read"] + 10 * in_dollars["written"]
+    )
+    assert unknown is None

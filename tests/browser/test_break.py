@@ -30,7 +30,7 @@ async def test_an_answer_goes_on_after_its_process_was_killed_from_the_page(play
     await expect(page.get_by_text("Another one goes on")).to_be_visible()
     await expect(playground.answer.locator(".markdown")).to_contain_text(before)
     await playground.ended()
-    await expect(strip).to_contain_text(re.compile(r"Journal: \d+ records · taken over once · the answer is complete"))
+    await expect(strip).to_contain_text(re.compile(r"Journal: \d+ records · taken over once · answer complete"))
     assert [message.get("metadata", {}).get("status") for message in await playground.stored()] == [None, "complete"]
 
 
@@ -42,7 +42,7 @@ async def test_a_process_frozen_from_the_page_loses_its_turn_to_another(playgrou
     await _choose(page, "Freeze it for 60 s")
     await expect(strip).to_contain_text("Frozen for 60 s.")
     await playground.ended()
-    await expect(strip).to_contain_text("taken over once · the answer is complete")
+    await expect(strip).to_contain_text("taken over once · answer complete")
     assert [message.get("metadata", {}).get("status") for message in await playground.stored()] == [None, "complete"]
 
 

@@ -68,8 +68,11 @@ async def test_chats_are_found_by_name_and_by_content_and_the_open_one_keeps_its
         await expect(playground.chats).to_have_text(found)
         await expect(heading).to_have_text(re.compile("park"))
     await expect(page.get_by_text("No chat contains “Madrid”.")).to_be_visible()
+    await playground.button("New chat").click()
+    await playground.ask("Where do I park in Porto?")
+    await expect(heading).to_have_text(re.compile("Porto"))
     await search.fill("")
-    await expect(playground.chats).to_have_count(4)
+    await expect(playground.chats).to_have_count(5)
 
 
 async def test_chats_load_by_page_and_an_unlisted_chat_shows_name_and_history(

@@ -8,7 +8,7 @@ from playwright.async_api import Locator, Route, expect
 
 from local.background import BackgroundStack
 from tests.browser.playground import PHONE, OpenPage, Playground
-from tests.browser.test_access import audit_phone, axe
+from tests.browser.test_access import OVERFLOWING, audit_phone, axe
 
 __all__ = ["axe"]
 REFUND = '[tool:refund {"order": "42"}] [then] [echo:All done.]'
@@ -82,6 +82,15 @@ async def test_an_approval_is_given_by_a_key_and_the_chat_says_who_decided(playg
         await page.reload()
 
 
+async def test_who_approved_can_write_while_the_turn_goes_on(playground: Playground) -> None:
+    await playground.ask('[tool:refund {"order": "42"}] [then] [stall] [echo:one two three four]')
+    await card(playground, "Allow refund?").get_by_role("button", name="Approve").press("Enter")
+    await expect(playground.stop).to_be_visible()
+    await expect(playground.message).to_be_focused()
+    await playground.stop.click()
+    await playground.ended()
+
+
 async def test_another_user_finds_in_the_inbox_what_they_may_decide(
     playground: Playground, open_page: OpenPage
 ) -> None:
@@ -132,6 +141,8 @@ async def test_a_clients_tool_takes_json_says_what_does_not_fit_and_every_card_i
     for name in ("locate runs in the client", "Allow refund?", "Why?"):
         await expect(card(playground, name)).to_be_visible()
     await audit_phone(page, "a turn that waits")
+    await expect(page.get_by_role("button", name=re.compile("for you$"))).to_be_visible()
+    assert not await page.evaluate(OVERFLOWING)
     output = page.get_by_label("Output (JSON or text), or why it failed")
     await output.fill("here")
     await playground.button("Return this output").click()

@@ -55,7 +55,7 @@ async def test_a_question_that_found_no_agent_is_answered_once_the_file_is_saved
     await page.route("**/chat", refuse)
     await page.route("**/local/info", tell)
     stack.loop.call_soon_threadsafe(stack.stack.changed)
-    await expect(page.get_by_text("The agent does not load")).to_be_visible()
+    await expect(page.get_by_text("Does not load", exact=True)).to_be_visible()
     await playground.message.fill("[echo:Now it works]")
     await playground.message.press("Enter")
     await expect(playground.alert.locator("strong")).to_have_text("agent.py does not load, line 62")

@@ -2,11 +2,12 @@
 
 import io
 import json
+from pathlib import Path
 
 import httpx
 import pytest
 
-from local.causes import Causes
+from local.causes import Causes, Place, place_of
 from local.emulator.http import Exchange, Server
 from local.front import Front
 from local.log_lines import LogLines
@@ -115,9 +116,25 @@ async def test_a_function_that_dies_or_does_not_start_is_explained(request_id: s
         assert "def broken(:" in told["traceback"]
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "/home/ada/omniagent/layers/core/omniagent/ai/agent.py",
+        "/home/ada/omniagent/.build/here/CoreLayer/python/pydantic/main.py",
+        "/usr/lib/python3.13/json/decoder.py",
+        "/var/runtime/bootstrap.py",
+    ],
+)
+def test_a_failure_is_shown_at_the_teams_own_line(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("local.causes.ROOT", Path("/home/ada/omniagent"))
+    own = Path("/home/ada/omniagent/functions/agent.py")
+    assert place_of(f'  File "{own}", line 12, in <module>\n  File "{inner}", line 355, in x') == Place(own, 12)
+
+
 def test_the_terminal_prints_a_traceback_as_one() -> None:
     out = io.StringIO()
     lines = LogLines(out)
+    lines.print("chat", json.dumps({"level": "WARNING", "message": "LAMBDA_WARNING: Unhandled exception."}))
     lines.print("chat", json.dumps(TRACED))
     lines.print("chat", json.dumps(BROKEN))
     said = out.getvalue().splitlines()

@@ -3,6 +3,7 @@
 import { formatJson } from "../format.js";
 import { byId, fill, h } from "./dom.js";
 import { section } from "./fold.js";
+import { icon } from "./icons.js";
 
 /** @import { AgentDescription, AgentTool } from "../types.js" */
 
@@ -42,7 +43,7 @@ function tools(all) {
       h(
         "details",
         { class: "tool" },
-        h("summary", {}, h("span", { class: "tool-name" }, name)),
+        h("summary", {}, h("span", { class: "tool-name" }, name), h("span", { class: "tool-preview" }, description), icon("chevron")),
         h("div", { class: "fold-body" }, h("p", {}, description), section("Parameters", formatJson(parameters))),
       ),
     ),

@@ -6,6 +6,7 @@ import { icon } from "./icons.js";
 import { toastError } from "./toasts.js";
 
 /** @import { Api } from "../api.js" */
+/** @import { Conversation } from "../conversation.js" */
 /** @import { Processes, StackInfo } from "../types.js" */
 
 const LOOK_MS = 400;
@@ -38,7 +39,7 @@ export class BreakMenu {
   #stage = "before";
   #shown = "";
 
-  /** @param {() => Api} api @param {() => { id: string, busy: boolean }} chat The open one. */
+  /** @param {() => Api} api @param {() => Conversation} chat The open one. */
   constructor(api, chat) {
     this.#api = api;
     this.#chat = chat;
@@ -133,7 +134,8 @@ export class BreakMenu {
   #journal({ records, runs, age_ms }, answering) {
     const taken = runs > 1 ? ` · taken over ${runs === 2 ? "once" : `${runs - 1} times`}` : "";
     const counted = `Journal: ${records} ${records === 1 ? "record" : "records"}${taken}`;
-    if (!this.#chat().busy) return `${counted} · the answer is complete`;
+    const { busy, messages } = this.#chat();
+    if (!busy) return `${counted} · answer ${messages.at(-1)?.metadata.status ?? "missing"}`;
     const beat = `${counted} · heartbeat ${formatDuration(age_ms)} ago`;
     if (age_ms < this.#lease / 2) return beat;
     const left = Math.ceil((this.#lease - age_ms) / 1000);

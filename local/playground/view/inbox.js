@@ -57,6 +57,7 @@ export class InboxView {
         await this.#api().decide(request.id, { approved });
         this.#onDecided(request);
         await this.refresh();
+        this.#panel.focus(); // the card that had it is gone
       } catch (refusal) {
         error.textContent = /** @type {Error} */ (refusal).message;
       }

@@ -79,8 +79,10 @@ export class AnswerView {
     const known = this.#parts[index];
     if (known?.kind === kind) return known.view;
     const view = kind.make(this.#actions);
+    const hadFocus = known?.view.element.contains(document.activeElement);
     if (known) known.view.element.replaceWith(view.element);
     else this.#body.append(view.element);
+    if (hadFocus) this.#actions.focus(); // whoever answered a card writes on in the field
     this.#parts[index] = { kind, view };
     return view;
   }

@@ -51,7 +51,7 @@ export class RequestForm {
     return h("button", { type: "button", class: `small-button ${kind}`, click }, label);
   }
 
-  /** Send it once. Whoever answered from here writes on in the field. @param {CallAnswer | null} answer */
+  /** Send it once. The form keeps the focus until a tool's card takes its place. @param {CallAnswer | null} answer */
   async send(answer) {
     if (!answer || !this.#part || this.#sending) return;
     this.#sending = true;
@@ -62,7 +62,6 @@ export class RequestForm {
       const answered = this.#actions.answer(this.#part, answer);
       if (hadFocus) this.element.focus();
       await answered;
-      if (hadFocus) this.#actions.focus();
     } catch (error) {
       this.#error.textContent = /** @type {Error} */ (error).message;
     }

@@ -6,6 +6,7 @@ export class Scroller {
   #area;
   #button;
   #pinned = true;
+  #top = 0;
 
   /**
    * @param {HTMLElement} area
@@ -44,9 +45,12 @@ export class Scroller {
     this.#look();
   }
 
+  /** Only who scrolls up leaves the end. It also moves away by itself, when the area gets smaller. */
   #look() {
-    const left = this.#area.scrollHeight - this.#area.scrollTop - this.#area.clientHeight;
-    this.#pinned = left < NEAR_PX;
+    const { scrollTop, scrollHeight, clientHeight } = this.#area;
+    if (scrollHeight - scrollTop - clientHeight < NEAR_PX) this.#pinned = true;
+    else if (scrollTop < this.#top) this.#pinned = false;
+    this.#top = scrollTop;
     this.#button.hidden = this.#pinned;
   }
 }

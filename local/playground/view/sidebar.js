@@ -1,6 +1,7 @@
 /** The list of chats: search, open, rename, delete. */
 
 import { ageGroup, formatDay } from "../format.js";
+import { NOT_LOADED } from "../problems.js";
 import { byId, fill, h, oncePerFrame } from "./dom.js";
 import { icon } from "./icons.js";
 
@@ -71,7 +72,7 @@ export class Sidebar {
     const groups = Map.groupBy(list.sessions, (session) => ageGroup(new Date(session.updatedAt)));
     fill(
       this.#list,
-      list.error && h("p", { class: "list-note", role: "alert" }, list.error.message),
+      list.error && h("p", { class: "list-note", role: "alert" }, noteOf(list.error)),
       list.loaded && !list.error && !list.sessions.length && h("p", { class: "list-note" }, emptyNote(list.search)),
       ...[...groups].map(([title, sessions]) => this.#group(title, sessions)),
       list.before !== null &&
@@ -134,6 +135,11 @@ export class Sidebar {
       icon(name),
     );
   }
+}
+
+/** @param {import("../api.js").ApiError} error */
+function noteOf({ code, title, message }) {
+  return code === NOT_LOADED ? title : message;
 }
 
 /** @param {string} search */
