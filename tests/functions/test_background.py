@@ -44,7 +44,7 @@ def queue(world: World) -> RecordedRuns:
     world.database.sessions.update_many({}, {"$unset": {"due": ""}})  # an earlier test's are no work
     world.database.messages.update_many({}, {"$unset": {"announced": ""}})
     world.application.platform.run_queue = queue = RecordedRuns()
-    world.application.__dict__["registry"] = MemoryRegistry()
+    world.use(MemoryRegistry())
     return queue
 
 

@@ -22,6 +22,6 @@ def world(mongod: str, model: OfflineModel) -> Iterator[World]:
 def run(world: World) -> RunFunction:
     """The run function. No session of an earlier test has work for it."""
     world.database.sessions.update_many({}, {"$unset": {"due": ""}})
-    world.application.__dict__["registry"] = MemoryRegistry()
+    world.use(MemoryRegistry())
     world.application.platform.run_queue = queue = RecordedRuns()
     return RunFunction(load("run", world.application), queue)

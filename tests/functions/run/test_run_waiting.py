@@ -80,7 +80,7 @@ class Counted(MemoryRegistry):
 
 def test_a_waiting_turn_costs_nothing(run: RunFunction, world: World) -> None:
     """Not even with a message behind it: the sweep reads for all sessions at once."""
-    world.application.__dict__["registry"] = Counted()
+    world.use(Counted())
     user = world.user()
     hold_up(world, user)
     requests = Counted.calls
