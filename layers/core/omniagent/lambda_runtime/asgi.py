@@ -10,9 +10,8 @@ import asyncio
 import logging
 import os
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypedDict
+from collections.abc import Callable
+from typing import Any, Final, Protocol, Self, TypedDict
 
 from mangum.exceptions import UnexpectedMessage
 from mangum.handlers import APIGateway, HTTPGateway
@@ -53,16 +52,6 @@ class BodyWriter(Protocol):
         """Complete the body."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamingResult:
-    """A response that has begun. `stream` writes the rest of the body and returns when all work for it is done."""
-
-    head: ResponseHead
-    beginning: bytes
-    """The first bytes of the body, sent with the head. Empty only if there is no body."""
-    stream: Callable[[BodyWriter], Awaitable[None]]
-
-
 class StreamingHandler:
     """Serves `app` with streamed responses.
 
@@ -73,15 +62,15 @@ class StreamingHandler:
     def __init__(self, app: ASGI) -> None:
         self._app = app
 
-    def __call__(self, event: LambdaEvent, context: LambdaContext) -> StreamingResult | dict[str, Any]:
+    def __call__(self, event: LambdaEvent, context: LambdaContext) -> "StreamingResult | dict[str, Any]":
         if "AWS_SAM_LOCAL" in os.environ:
             return buffered_handler(self._app)(event, context)
         return event_loop.run(self.respond(event, context))
 
-    async def respond(self, event: LambdaEvent, context: LambdaContext) -> StreamingResult:
+    async def respond(self, event: LambdaEvent, context: LambdaContext) -> "StreamingResult":
         """Serve an event on the event loop that is running."""
         with ends_within(context.get_remaining_time_in_millis() / 1000):
-            return await _Exchange(*_read_event(self._app, event, context)).begin()
+            return await StreamingResult(*_read_event(self._app, event, context)).begin()
 
 
 def buffered_handler(app: ASGI) -> BufferedHandler:
@@ -159,25 +148,35 @@ def _source_ip(event: LambdaEvent) -> str:
     return ""
 
 
-class _Exchange:
-    """One request and its response. The app runs as a task, which does not end with the response."""
+class StreamingResult:
+    """A response that has begun. The app runs as a task, which does not end with the response."""
+
+    head: ResponseHead
+    beginning = b""
+    """The first bytes of the body, sent with the head. Empty only if there is no body."""
 
     def __init__(self, app: ASGI, scope: Scope, body: bytes) -> None:
         running = asyncio.get_running_loop()
         self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
-        self._head: asyncio.Future[ResponseHead] = running.create_future()
-        self._beginning = b""
-        self._begun, self._complete = asyncio.Event(), asyncio.Event()
+        self._started, self._begun, self._complete = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._writer: asyncio.Future[BodyWriter] = running.create_future()
         self._app = running.create_task(app(scope, self._receive, self._send))
         self._app.add_done_callback(lambda _: self._begun.set())
 
-    async def begin(self) -> StreamingResult:
+    async def begin(self) -> Self:
         """Wait for the first bytes of the body, or for its end."""
         await self._begun.wait()
         if self._app.done() and not self._complete.is_set():
             await self._end()
-        return StreamingResult(self._head.result(), self._beginning, self._stream)
+        return self
+
+    async def stream(self, writer: BodyWriter) -> None:
+        """Write the rest of the body, and return when all work for it is done."""
+        if self._complete.is_set():
+            writer.end()  # without a body
+        else:
+            self._writer.set_result(writer)
+        await self._end()
 
     async def _receive(self) -> Message:
         """Return the request, then a disconnect when the response is complete: Lambda reports no earlier one."""
@@ -189,10 +188,10 @@ class _Exchange:
 
     async def _send(self, message: Message) -> None:
         kind = message["type"]
-        if kind == "http.response.body" and self._head.done() and not self._complete.is_set():
+        if kind == "http.response.body" and self._started.is_set() and not self._complete.is_set():
             if body := message.get("body"):
                 if not self._begun.is_set():
-                    self._beginning = body
+                    self.beginning = body
                     self._begun.set()
                     await self._writer
                 else:
@@ -202,8 +201,9 @@ class _Exchange:
                 self._begun.set()
                 if self._writer.done():
                     self._writer.result().end()
-        elif kind == "http.response.start" and not self._head.done():
-            self._head.set_result(_response_head(message))
+        elif kind == "http.response.start" and not self._started.is_set():
+            self.head = _response_head(message)
+            self._started.set()
         else:
             raise UnexpectedMessage(f"Unexpected {kind}")
 
@@ -213,13 +213,6 @@ class _Exchange:
         except ConnectionError:
             self._complete.set()  # nobody reads the rest
             raise
-
-    async def _stream(self, writer: BodyWriter) -> None:
-        if self._complete.is_set():
-            writer.end()  # without a body
-        else:
-            self._writer.set_result(writer)
-        await self._end()
 
     async def _end(self) -> None:
         """Wait for the app to end. Raises if the response is not complete."""
