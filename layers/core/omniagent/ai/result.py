@@ -171,17 +171,8 @@ class AnswerStream(Generic[Output_co]):
         """
         if self._source is None:
             raise _not_started("sse()")
-        return self._frames(self._source, resets)
-
-    @staticmethod
-    async def _frames(source: AnswerSource, resets: bool) -> AsyncIterator[bytes]:
-        async for frames in source.frames():
-            if resets or _RESET not in frames:
-                yield frames
-                continue
-            if before := frames[: frames.index(_RESET)]:
-                yield before
-            return
+        frames = self._source.frames()
+        return frames if resets else _until_reset(frames)
 
     async def result(self) -> RunResult[Output_co]:
         """Wait for the end and return what was stored, after `on_finish` if the turn runs here.
@@ -204,6 +195,15 @@ class AnswerStream(Generic[Output_co]):
             if self._source is None:
                 self._source = await self._opening()  # type: ignore[misc]  # one of the two is given
             return self._source
+
+
+async def _until_reset(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for frames in stream:
+        if _RESET in frames:
+            if before := frames[: frames.index(_RESET)]:
+                yield before
+            return
+        yield frames
 
 
 def _not_started(needed_by: str) -> ConfigurationError:

@@ -7,6 +7,7 @@ async for event in runner.run_stream("Hello"):
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -69,6 +70,11 @@ _process_counter = MemoryCounter()
 def forever() -> float:
     """No limit."""
     return math.inf
+
+
+def until(end: float) -> TimeLeft:
+    """Return what says how much time is left until a `time.monotonic()`."""
+    return lambda: end - time.monotonic()
 
 
 Verb = TypeVar("Verb", bound=Callable[..., Coroutine[Any, Any, Any]])

@@ -109,10 +109,6 @@ class Tool(ABC, Generic[Deps_contra]):
         except InvalidJson as exc:
             raise InvalidArguments(f"Invalid arguments for {self.name}: {exc}") from exc
 
-    @property
-    def may_wait(self) -> bool:
-        return self.is_client or self.approval is not False
-
     async def approval_reason(self, arguments: BaseModel, context: RunContext[Deps_contra]) -> str | None:
         """Return why a call needs approval ("" if no reason is given), or None if it may run at once."""
         verdict: Any = self.approval

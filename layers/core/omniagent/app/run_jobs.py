@@ -7,12 +7,12 @@ import logging
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import to_jsonable_python
 
+from omniagent.ai.runner import until
 from omniagent.app.application import Application
 from omniagent.app.queues import MAX_TRIES, bind_key, retry_pause
 from omniagent.app.sweep import erase_marked, sessions_with_work
@@ -57,10 +57,6 @@ class RunJob(BaseModel):
         """Queue this job again with a delay."""
         again = self.model_dump(mode="json", exclude={"traceparent"}) | changes
         await application.platform.run_queue.send(again, delay_seconds=seconds)
-
-    async def retry_later(self, application: Application) -> None:
-        """Have this job, which has failed, done again after a pause."""
-        await self.send_again(application, retry_pause(self.tries), tries=self.tries + 1)
 
     async def run(self, application: Application, deadline: float) -> dict[str, Any]:
         """Do the work before the deadline, a `time.monotonic()`, and return what was done.
@@ -112,7 +108,8 @@ class SweepJob(RunJob):
     kind: Literal["sweep"]
 
     async def run(self, application: Application, deadline: float) -> dict[str, Any]:
-        found = await sessions_with_work(await application.store(), application.runner_at)
+        store = await application.store()
+        found = await sessions_with_work(store, application.runner_at)
         for address in found:
             if time.monotonic() > deadline:
                 break  # the next sweep finds the rest
@@ -123,14 +120,10 @@ class SweepJob(RunJob):
             for key, answer in await catalog.unannounced(before, UNANNOUNCED_PIECE):
                 await application.announcements.announce(key, answer)
                 announced += 1
-        await self._erase(application, min(deadline, time.monotonic() + ERASE_SECONDS))
+        end, days = min(deadline, time.monotonic() + ERASE_SECONDS), application.settings.session_retention_days
+        if failed := await erase_marked(store, application.runner_at, until(end), retention_days=days):
+            raise OmniAgentError(f"{failed} deletions failed")  # the alarm; the next sweep tries again
         return {"status": "swept", "sessions": len(found), "events": announced}
-
-    async def _erase(self, application: Application, end: float) -> None:
-        """Raises if a deletion failed, which raises the function's alarm. The next sweep tries again."""
-        days, store = application.settings.session_retention_days, await application.store()
-        if failed := await erase_marked(store, application.runner_at, partial(_left, end), retention_days=days):
-            raise OmniAgentError(f"{failed} deletions failed")
 
 
 class ScheduledJob(RunJob):
@@ -241,15 +234,10 @@ class EraseJob(RunJob):
         user_id, _, session_id = self.id.partition(":")
         try:
             runner = await application.runner_of_key(session_key(user_id, session_id or new_id()))
-            await (runner.erase_session if session_id else runner.erase_user)(partial(_left, deadline))
+            await (runner.erase_session if session_id else runner.erase_user)(until(deadline))
         except NotFound:
             return {"status": "not_found", "id": self.id}
         return {"status": "erased", "id": self.id}
-
-
-def _left(end: float) -> float:
-    """Return the seconds until a `time.monotonic()`."""
-    return end - time.monotonic()
 
 
 # What a function that runs tools may send. It can neither act for any user nor delete.
@@ -294,7 +282,7 @@ class RunJobs:
                 raise
             failure = {"kind": job.kind, "tries": job.tries, "cause": f"{type(exc).__name__}: {exc}"}
             logger.warning("job failed", extra=failure)
-            await job.retry_later(self._application)
+            await job.send_again(self._application, retry_pause(job.tries), tries=job.tries + 1)
 
     async def _serve(self, job: InvokedJob, deadline: float) -> dict[str, Any]:
         with bind_key(job.key), trace_job("job", job.traceparent):

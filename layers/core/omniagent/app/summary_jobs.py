@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-import time
 from dataclasses import asdict
 from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
 
-from omniagent.ai.runner import TimeLeft
+from omniagent.ai.runner import TimeLeft, until
 from omniagent.app.application import Application
 from omniagent.app.queues import bind_key
 from omniagent.errors import BudgetExceeded, Forbidden, NotFound, OmniAgentError
@@ -67,10 +66,7 @@ class SummaryJobs:
 
     async def _serve(self, job: SummaryJob, deadline: float, *, queued: bool) -> dict[str, Any]:
         """Do one job and return what was done. For a deleted session there is nothing to do."""
-
-        def time_left() -> float:
-            return deadline - time.monotonic()
-
+        time_left = until(deadline)
         with bind_key(job.key), trace_job("job", job.traceparent):
             try:
                 if job.model_ends:

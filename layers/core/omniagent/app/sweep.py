@@ -14,7 +14,7 @@ from types import TracebackType
 
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.result import AnswerStream
-from omniagent.ai.runner import TimeLeft
+from omniagent.ai.runner import TimeLeft, until
 from omniagent.aio import cancelled
 from omniagent.errors import NotFound, OmniAgentError, TooManyTurns
 from omniagent.session.addresses import SessionAddress, SessionDirectory
@@ -134,11 +134,7 @@ class Sweeper:
                 break
             if address.key not in self._turns:
                 taken += await self._take_up(address)
-        end = time.monotonic() + self._interval  # a long deletion must not delay the next sweep for turns
-
-        def time_left() -> float:
-            return end - time.monotonic()
-
+        time_left = until(time.monotonic() + self._interval)  # a long deletion must not delay the next sweep for turns
         await erase_marked(self._sessions, self._runner, time_left, retention_days=self._retention_days)
         return taken
 

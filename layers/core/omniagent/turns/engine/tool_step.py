@@ -138,7 +138,7 @@ class ToolStep:
         The recorded arguments are shown, checked and later run, not the model's raw text.
         """
         tool = self._agent.tool(call.name)
-        if tool is None or not tool.may_wait:
+        if tool is None or not (tool.is_client or tool.approval):
             return None
         checked = tool.parse(_json(arguments))
         reason: str | None = ""
