@@ -28,7 +28,7 @@ from local.template import ROOT, Template
 PACKAGE = ROOT / "layers" / "core" / "omniagent"
 FUNCTIONS = ROOT / "functions"
 MOST_FUNCTIONS = 410
-MOST_SWITCHES = 268
+MOST_SWITCHES = 266
 QUESTION = '[tool:calculator {"expression": "1 + 2"}][then][echo:Hello.]'
 
 

@@ -194,7 +194,7 @@ async def test_a_question_that_is_moved_while_the_session_is_read_is_found(
         return message.name == "find" and message.body["find"] == "messages" and "sort" in message.body
 
     def by_id(message: WireMessage) -> bool:
-        return message.name == "find" and message.body["find"] == "messages" and "sort" not in message.body
+        return message.name == "aggregate" and message.body["aggregate"] == "messages"
 
     async with behind_proxy(mongod, database) as (proxy, store):
         session = open_session(store)

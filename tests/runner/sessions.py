@@ -69,7 +69,7 @@ class Sessions:
 
     async def die_after_begin(self, message_id: str, text: str = "Hello") -> LiveTurn:
         """Begin a turn that nobody runs. Its process has died when a lease has passed."""
-        number = (await self.head()).latest_turn_number + 1
+        number = (await self.head()).tip.turn_number + 1
         message = SessionMessage(message_id, "user", number, [TextPart(text=text)])
         turn = LiveTurn("t", number, "dead", "t", message_id, self.session().now(), message=message)
         await self.apply(Begin(turn))

@@ -78,7 +78,7 @@ async def test_over_the_days_tokens_nothing_is_called_or_stored_until_midnight()
     assert refused.value.retry_after == 12 * 3600
     assert refused.value.reset_at is not None
     assert len(desk.model.requests) == 3
-    assert (await desk.session().load()).head.latest_turn_number == 3
+    assert (await desk.session().load()).head.tip.turn_number == 3
     head = await desk.session().head()
     assert head is None or head.turn is None
     desk.clock.pass_by(12 * 3600)

@@ -100,7 +100,7 @@ async def test_a_message_that_joined_an_answer_is_found_in_it(session: SessionMa
     answer = reply(1, session=session, parts=[StepPart(), joined, *text("Ok.")])
     await begin(session, 1)
     await apply(session, End("run", answer))
-    assert list(await session.find("steer", at=await tip(session))) == [answer]
+    assert list(await session.find("steer", at=await tip(session), anywhere="steer")) == [answer]
     assert (await session.load(Query("Shorter", "steer"))).earlier == answer
 
 

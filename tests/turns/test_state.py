@@ -105,9 +105,9 @@ def test_a_message_has_one_home_at_a_time() -> None:
     assert ([message.id for message in end.inserted], end.after.queue) == ([QUESTION.id, ANSWER.id], (QUEUED,))
     assert (end.inserted[1].steering_ids, end.after.turn) == ([STEERING.id], None)
     begun = transition(end.after, Begin(replace(TURN, id="a2", number=2, message_id="q", question="q")), NOW)
-    assert (begun.after.queue, begun.after.latest_turn_number) == ((), 2)
+    assert (begun.after.queue, begun.after.tip.turn_number) == ((), 2)
     back = transition(begun.after, Withdraw("run", QUEUED), NOW).after
-    assert (back.queue, back.latest_turn_number, back.turn) == ((QUEUED,), 1, None)
+    assert (back.queue, back.tip.turn_number, back.turn) == ((QUEUED,), 1, None)
 
 
 def test_a_turn_waits_goes_on_and_changes_its_answer_in_place() -> None:
@@ -148,7 +148,7 @@ def test_stopped_messages_are_stored_when_no_turn_is_before_them() -> None:
     end = transition(running.after, End("run", ANSWER), NOW)
     assert [(message.id, message.status) for message in end.inserted[2::2]] == [("q", "complete")]
     assert (end.inserted[3].status, end.inserted[3].parts) == ("cancelled", [])
-    assert (end.after.latest_turn_number, end.after.queue) == (2, line[1:])
+    assert (end.after.tip.turn_number, end.after.queue) == (2, line[1:])
     rest = transition(end.after, StopQueued(None), NOW)
     assert (len(rest.inserted), rest.after.queue, rest.due) == (4, (), None)
 

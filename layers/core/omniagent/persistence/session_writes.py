@@ -38,8 +38,7 @@ class SessionWrites(SessionManager):
     async def write(self, change: Change) -> bool:
         """Apply a change. See `SessionManager.write`."""
         turn, before = change.after.turn, change.before.turn
-        begins = turn is not None and (before is None or before.id != turn.id)
-        asked = turn.message if turn is not None and begins else None
+        asked = turn.message if turn is not None and (before is None or before.id != turn.id) else None
         question = message_document(self.store.models, self.key, asked) if asked is not None else None
         fields = fields_of(change, await self.store.fill(question, self) if question is not None else None)
         if self.category is not None:

@@ -15,6 +15,7 @@ from omniagent.session.query import UserPart
 from omniagent.session.tree import ROOT, Place, Segment
 
 _TURN = [field.name for field in fields(LiveTurn) if field.name not in ("message", "joined", "lineage")]
+_MESSAGE = ("role", "turn_number", "status", "trace", "feedback", "run", "parent", "branch")
 _QUEUED = [field.name for field in fields(QueuedMessage) if field.name not in ("parts", "metadata", "after")]
 
 
@@ -51,20 +52,13 @@ def _turn_of(models: DocumentModels | None, turn: Mapping[str, Any]) -> LiveTurn
 
 def session_message(message: Message) -> SessionMessage:
     return SessionMessage(
-        id=message.client_message_id,
-        role=message.role,
-        turn_number=message.turn_number,
-        parts=message.parts,
-        status=message.status,
-        usage=Usage.from_dict(message.usage),
-        metadata=message.metadata,
-        trace=message.trace,
-        feedback=message.feedback,
-        run=message.run,
+        message.client_message_id,
+        **{name: getattr(message, name) for name in _MESSAGE},
         node=message.id,
-        parent=message.parent,
-        branch=message.branch,
         lineage=lineage_of(message.lineage),
+        parts=message.parts,
+        metadata=message.metadata,
+        usage=Usage.from_dict(message.usage),
     )
 
 
@@ -109,7 +103,7 @@ def fields_of(change: Change, message: Message | None) -> dict[str, Any]:
         "version": after.version,
         "leaf": _place(after.leaf),
         "branches": after.branches,
-        "latest_turn_number": after.latest_turn_number,
+        "latest_turn_number": after.tip.turn_number,
         "queue": _queue(after.queue),
         "is_busy": after.running is not None or bool(after.queue),
         "due": change.due,
@@ -148,20 +142,13 @@ def message_document(models: DocumentModels, key: str, message: SessionMessage) 
     return models.message(
         id=message.node,
         session_id=key,
-        parent=message.parent,
-        branch=message.branch,
-        lineage=stored_lineage(message.lineage),
-        turn_number=message.turn_number,
-        place=message.place.order,
-        role=message.role,
-        parts=close_open_calls(message.parts, waiting=message.status == "waiting"),
-        status=message.status,
         client_message_id=message.id,
-        usage=message.usage.to_dict() if message.role == "assistant" else {},
+        **{name: getattr(message, name) for name in _MESSAGE},
+        lineage=stored_lineage(message.lineage),
+        place=message.place.order,
+        parts=close_open_calls(message.parts, waiting=message.status == "waiting"),
         metadata=dict(message.metadata),
-        trace=message.trace,
-        feedback=message.feedback,
-        run=message.run,
+        usage=message.usage.to_dict() if message.role == "assistant" else {},
         asker=key.partition(":")[0] if message.status == "waiting" else None,
         requests=[part.request.id for part in message.parts if isinstance(part, ToolPart) and part.request],
     )

@@ -12,7 +12,7 @@ from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Collections
 from omniagent.persistence.stored_session import lineage_of, place_of
 from omniagent.session.live import SessionMessage
-from omniagent.session.tree import Place, Segment, cut, newest
+from omniagent.session.tree import Place, Segment, cut
 
 Stored = dict[str, Any]
 
@@ -28,7 +28,7 @@ async def read_path(
     path: list[Stored] = []
     segments: Sequence[Segment] = at.segments
     while segments and len(path) < count:
-        last = newest(segments, count - len(path))
+        last = _newest(segments, count - len(path))
         # Each range of the index is complete, so that MongoDB merges them in their order.
         ranges = [
             {"session_id": key, "branch": branch, "place": {"$gte": 2 * first, "$lte": order}} for branch, order in last
@@ -41,6 +41,14 @@ async def read_path(
         older = segments[: -len(last)] or cut(await _before(store, key, last[0][0]), at.order)
         segments = [each for each in older if each[1] >= 2 * first]
     return path
+
+
+def _newest(segments: Sequence[Segment], count: int) -> Sequence[Segment]:
+    """Return the end of a path that has at least so many places."""
+    for index in range(len(segments) - 1, 0, -1):
+        if segments[-1][1] - segments[index - 1][1] >= count:
+            return segments[index:]
+    return segments
 
 
 async def read_summary(
@@ -81,18 +89,16 @@ async def find_messages(
     if anywhere:
         sent = [{"$match": own | {"client_message_id": anywhere}}, {"$sort": {"branch": DESCENDING}}]
         for condition in (sent, [{"$match": own | {STEERING_ID: anywhere}}]):
-            newest_of = [*condition, {"$limit": 1}, {"$set": {"is_newest": True}}]
-            pipeline.append({"$unionWith": {"coll": store.messages.name, "pipeline": newest_of}})
+            one = [*condition, {"$limit": 1}, {"$set": {"is_newest": True}}]
+            pipeline.append({"$unionWith": {"coll": store.messages.name, "pipeline": one}})
     with translated():
         stored = await (await store.messages.aggregate(pipeline)).to_list() if ids else []
-    others = [each for each in stored if each.pop("is_newest", False)]
+    direct = [each for each in stored if not each.get("is_newest")]
+    newest = [each for each in stored if each.pop("is_newest", False)][:1]
     found = [
-        each
-        for each in stored
-        if each not in others
-        and (each["_id"] in ids or (at is not None and at.leads_from(place_of(each["_id"], each))))
+        each for each in direct if each["_id"] in ids or (at is not None and at.leads_from(place_of(each["_id"], each)))
     ]
-    return found + [each for each in others[:1] if each not in found]
+    return found + [each for each in newest if each not in found]
 
 
 async def read_children(store: Collections, key: str, *parents: str) -> dict[str, list[Stored]]:

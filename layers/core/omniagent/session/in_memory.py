@@ -71,7 +71,7 @@ class InMemoryStore:
                 public_session_id(key),
                 each.head.name,
                 each.updated_at,
-                each.head.latest_turn_number,
+                each.head.tip.turn_number,
                 each.head.waiting.until if each.head.waiting is not None else None,
                 each.head.agent,
             )

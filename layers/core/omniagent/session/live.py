@@ -279,10 +279,6 @@ class SessionHead:
         return self.leaf if self.running is None else self.running.asked_at
 
     @property
-    def latest_turn_number(self) -> int:
-        return self.tip.turn_number
-
-    @property
     def live_messages(self) -> "Sequence[SessionMessage | QueuedMessage]":
         """The messages that are not in the history yet."""
         turn = self.turn

@@ -5,19 +5,31 @@ goes on where the conversation ends, or repeats its latest, needs no further rea
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from omniagent.session.live import SessionHead, SessionMessage, SessionState, never_arrived, turns_of
+from omniagent.session.live import RollingSummary, SessionHead, SessionMessage, SessionState, never_arrived, turns_of
 from omniagent.session.query import Query
 from omniagent.session.tree import MAX_LINEAGE, ROOT, Place
-
-if TYPE_CHECKING:
-    from omniagent.session.manager import SessionManager
+from omniagent.settings import Settings
 
 
-async def load(session: "SessionManager", query: Query | None = None) -> SessionState:
+class History(Protocol):
+    """The reads of a `SessionManager` that a turn starts from."""
+
+    settings: Settings
+
+    async def head(self) -> SessionHead | None: ...
+    async def path(self, at: Place, *, limit: int | None = None) -> Sequence[SessionMessage]: ...
+    async def find(self, *ids: str, at: Place | None = None, anywhere: str = "") -> Sequence[SessionMessage]: ...
+    async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]: ...
+    async def end_of(self, place: Place) -> Place: ...
+    async def node(self, node: str) -> SessionMessage | None: ...
+    async def latest_summary(self, at: Place) -> RollingSummary | None: ...
+
+
+async def load(session: History, query: Query | None = None) -> SessionState:
     """Read what a turn starts from that answers this message, or goes on after the latest."""
     head = await session.head()
     if head is None:
@@ -59,7 +71,7 @@ def _last(found: Sequence[SessionMessage]) -> SessionMessage | None:
     return found[-1] if found else None
 
 
-async def _window(session: "SessionManager", state: SessionState, at: Place) -> SessionState:
+async def _window(session: History, state: SessionState, at: Place) -> SessionState:
     """Read the window of a path: one turn more than the model is shown."""
     limit = 2 * session.settings.context_max_turns + 1 + at.order % 2
     path, summary = await asyncio.gather(session.path(at, limit=limit), session.latest_summary(at))
@@ -85,7 +97,7 @@ def with_open(head: SessionHead, messages: Sequence[SessionMessage], at: Place) 
 
 
 async def _repeated(
-    session: "SessionManager",
+    session: History,
     query: Query,
     found: Sequence[SessionMessage],
     known: Sequence[SessionMessage],
@@ -113,7 +125,7 @@ async def _repeated(
     return await session.find(*nodes[-1:])
 
 
-async def _after(session: "SessionManager", head: SessionHead, query: Query, parent: SessionMessage | None) -> Place:
+async def _after(session: History, head: SessionHead, query: Query, parent: SessionMessage | None) -> Place:
     """Return the place that a new message follows. A parent that is not stored is the latest message."""
     if query.parent == "":
         return ROOT
@@ -123,13 +135,13 @@ async def _after(session: "SessionManager", head: SessionHead, query: Query, par
     return (answer or parent).place
 
 
-async def _answer_of(session: "SessionManager", head: SessionHead, question: SessionMessage) -> SessionMessage | None:
+async def _answer_of(session: History, head: SessionHead, question: SessionMessage) -> SessionMessage | None:
     """Return a message's answer, without its parts: on the active path, else the newest."""
     answers = (await session.children(question.node)).get(question.node, ())
     return _last([each for each in answers if head.leaf.leads_from(each.place)] or answers)
 
 
-async def _going_on(session: "SessionManager", state: SessionState, at: Place) -> SessionState:
+async def _going_on(session: History, state: SessionState, at: Place) -> SessionState:
     """Return the state for a new message after this place."""
     if at == state.after:
         return state
@@ -138,7 +150,7 @@ async def _going_on(session: "SessionManager", state: SessionState, at: Place) -
     return replace(window, is_end=end.node == at.node)
 
 
-async def _again(session: "SessionManager", state: SessionState) -> SessionState:
+async def _again(session: History, state: SessionState) -> SessionState:
     """Return the state for another answer to a stored message, in a branch of its own.
 
     `state.earlier` is the message, an answer to it, or the answer that it joined. None: the latest message.

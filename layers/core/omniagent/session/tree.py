@@ -68,14 +68,6 @@ def cut(segments: Sequence[Segment], last: int) -> tuple[Segment, ...]:
     return (*kept[:-1], *((branch, min(order, last)) for branch, order in kept[-1:]))
 
 
-def newest(segments: Sequence[Segment], count: int) -> Sequence[Segment]:
-    """Return the end of a path that has at least so many places."""
-    for index in range(len(segments) - 1, 0, -1):
-        if segments[-1][1] - segments[index - 1][1] >= count:
-            return segments[index:]
-    return segments
-
-
 ROOT = Place()
 
 

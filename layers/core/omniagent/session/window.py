@@ -47,16 +47,12 @@ class Limits:
     max_turns: int
     max_tokens: int
 
-    @property
-    def full_tokens(self) -> int:
-        return full_tokens(self.max_tokens)
-
     def is_exceeded(self, turns: Sequence[PastTurn]) -> bool:
-        return len(turns) > self.max_turns or _tokens(turns) > self.full_tokens
+        return len(turns) > self.max_turns or _tokens(turns) > full_tokens(self.max_tokens)
 
     def newest_half(self, turns: Sequence[PastTurn]) -> list[PastTurn]:
         """Return the newest turns that fit into half a window."""
-        return _newest(turns[max(0, len(turns) - self.max_turns // 2) :], self.full_tokens // 2)
+        return _newest(turns[max(0, len(turns) - self.max_turns // 2) :], full_tokens(self.max_tokens) // 2)
 
 
 def token_limit(wanted: int, context_window: int | None) -> int:
@@ -113,14 +109,14 @@ def window(
         if shown and len(shown) <= limits.max_turns and _tokens(shown) <= room:
             return shown
     shown = _in_steps(since or covered, limits)
-    return shown if _tokens(shown) <= room else _squeezed(shown, limits.full_tokens, room)
+    return shown if _tokens(shown) <= room else _squeezed(shown, full_tokens(limits.max_tokens), room)
 
 
 def summary_is_due(turns: Sequence[PastTurn], limits: Limits, *, summarized_to: int) -> bool:
     """Whether half a window has passed since the last summary: with the half before, the window is full."""
     since = [turn for turn in turns if turn.number > summarized_to]
-    is_many = len(since) >= limits.max_turns - limits.max_turns // 2
-    return is_many or _tokens(since) >= limits.full_tokens - limits.full_tokens // 2
+    is_many, full = len(since) >= limits.max_turns - limits.max_turns // 2, full_tokens(limits.max_tokens)
+    return is_many or _tokens(since) >= full - full // 2
 
 
 def _in_steps(turns: Sequence[PastTurn], limits: Limits) -> list[PastTurn]:
@@ -136,7 +132,7 @@ def _in_steps(turns: Sequence[PastTurn], limits: Limits) -> list[PastTurn]:
     rest: list[PastTurn] = []
     for turn in shown:
         rest.append(turn)
-        if _tokens(rest) > limits.full_tokens:
+        if _tokens(rest) > full_tokens(limits.max_tokens):
             rest = limits.newest_half(rest) or [turn]
     return rest
 
