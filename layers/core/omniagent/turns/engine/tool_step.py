@@ -40,6 +40,10 @@ logger = logging.getLogger(__name__)
 MAX_CALLS_PER_STEP = 16
 """Maximum number of tool calls that run in one step."""
 MAX_REASON_CHARS = 2_000
+IN_DOUBT = (
+    "{} was running when its process died. It may have taken effect, and is not run again: find out what happened "
+    "before you repeat it, or tell the user."
+)
 
 
 class ToolStep:
@@ -102,17 +106,22 @@ class ToolStep:
                 span.set_content(input=arguments)
                 if refusal:
                     raise TooManyToolCalls(refusal)
-                if not is_approved and (request := await self._request(call, arguments, context)) is not None:
-                    if (known := self._recorder.call(call.call_id).request) is not None:
-                        request = request.model_copy(update={"id": known.id})  # already shown before its process died
+                tool, request = self._agent.tool(name), None
+                if tool is not None and (tool.is_client or tool.approval) and not is_approved:
+                    request = await self._request(tool, call.call_id, arguments, context)
+                if request is not None:
                     self._run.progress.is_waiting = True
                     self._recorder.tool_request(call.call_id, request)
                     span.set(TOOL_WAITS_FOR, request.kind)
                     return
-                if in_doubt:
-                    self._ensure_repeatable(call)
+                if in_doubt and tool is not None and not tool.retry_safe:
+                    raise ToolOutcomeUnknown(IN_DOUBT.format(name))
                 await call_back(callbacks.on_tool_start, context, name, arguments)
-                output = await self._output(call, context)
+                if tool is None:
+                    names = ", ".join(each.name for each in self._agent.tools) or "none"
+                    raise UnknownTool(f"There is no tool {name!r}. Available: {names}.")
+                async with self._in_time(tool):  # rendering may call methods of the team's own objects
+                    output = render_output(await tool.invoke(tool.parse(call.arguments), context))
                 span.set_content(output=output)
                 self._recorder.tool_output(call.call_id, output)
                 await call_back(callbacks.on_tool_end, context, name, output)
@@ -132,14 +141,11 @@ class ToolStep:
                 self._recorder.tool_error(call.call_id, error=error, public=exc.public)
                 await call_back(callbacks.on_tool_end, context, name, exc)
 
-    async def _request(self, call: ModelToolCall, arguments: Any, context: RunContext) -> CallRequest | None:
+    async def _request(self, tool: Tool, call_id: str, arguments: Any, context: RunContext) -> CallRequest | None:
         """Return the request that the call needs first. None if it may run.
 
         The recorded arguments are shown, checked and later run, not the model's raw text.
         """
-        tool = self._agent.tool(call.name)
-        if tool is None or not (tool.is_client or tool.approval):
-            return None
         checked = tool.parse(_json(arguments))
         reason: str | None = ""
         if not tool.is_client:
@@ -147,8 +153,9 @@ class ToolStep:
                 reason = await tool.approval_reason(checked, context)
             if reason is None:
                 return None
+        known = self._recorder.call(call_id).request
         return CallRequest(
-            id=new_id(),
+            id=known.id if known is not None else new_id(),  # already shown before its process died
             kind="output" if tool.is_client else "approval",
             reason=reason[:MAX_REASON_CHARS] if reason else None,
             expires_at=self._expires_at,
@@ -164,22 +171,6 @@ class ToolStep:
         if not is_shown:
             self._recorder.tool_input(call.call_id, arguments)
         return arguments
-
-    def _ensure_repeatable(self, call: ModelToolCall) -> None:
-        tool = self._agent.tool(call.name)
-        if tool is not None and not tool.retry_safe:
-            raise ToolOutcomeUnknown(
-                f"{call.name} was running when its process died. It may have taken effect, and is not run again: "
-                "find out what happened before you repeat it, or tell the user."
-            )
-
-    async def _output(self, call: ModelToolCall, context: RunContext) -> Any:
-        tool = self._agent.tool(call.name)
-        if tool is None:
-            names = ", ".join(tool.name for tool in self._agent.tools) or "none"
-            raise UnknownTool(f"There is no tool {call.name!r}. Available: {names}.")
-        async with self._in_time(tool):  # rendering may call methods of the team's own objects
-            return render_output(await tool.invoke(tool.parse(call.arguments), context))
 
     @asynccontextmanager
     async def _in_time(self, tool: Tool) -> AsyncIterator[None]:
