@@ -27,8 +27,8 @@ from local.template import ROOT, Template
 
 PACKAGE = ROOT / "layers" / "core" / "omniagent"
 FUNCTIONS = ROOT / "functions"
-MOST_FUNCTIONS = 495
-MOST_SWITCHES = 318
+MOST_FUNCTIONS = 415
+MOST_SWITCHES = 268
 QUESTION = '[tool:calculator {"expression": "1 + 2"}][then][echo:Hello.]'
 
 
