@@ -34,6 +34,7 @@ WRONG: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (ModelText, (b"Hi",), "must be text"),
     (ModelReasoning, (1,), r"ModelReasoning\(text=…\)"),
     (ModelReasoningDone, ("sealed",), "None or a dict"),
+    (ModelReasoningDone, ({"signature": b"sealed"},), "that can be stored as JSON"),
     (ModelToolStart, (None, "add"), r"ModelToolStart\(call_id=…\) must be text"),
     (ModelToolStart, ("", "add"), "an id that no other call has"),
     (ModelToolStart, ("call_1", None), r"name=…\) must be text"),

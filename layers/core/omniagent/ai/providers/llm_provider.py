@@ -1,6 +1,7 @@
 """The interface of a model provider: one request in, a stream of typed events out."""
 
 import inspect
+import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -118,7 +119,11 @@ class ModelReasoningDone:
     provider_data: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.provider_data, dict | None):
+        try:
+            text = json.dumps(self.provider_data)
+        except (TypeError, ValueError, RecursionError):
+            text = ""
+        if not text.startswith(("{", "null")):
             _refuse(self, "provider_data", self.provider_data, "None or a dict that can be stored as JSON")
 
 

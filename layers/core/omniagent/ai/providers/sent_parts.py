@@ -15,7 +15,7 @@ MAX_TOOL_NAME_LENGTH = 64
 
 @dataclass(frozen=True, slots=True)
 class SentCall:
-    """A tool call with its result. Its arguments are an object, even if the model wrote none: some servers parse it."""
+    """A tool call with its result. Its arguments are an object even if the model wrote none: servers parse them."""
 
     call_id: str
     name: str
