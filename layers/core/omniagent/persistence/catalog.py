@@ -331,12 +331,8 @@ class Catalog:
         try:
             with _for_seconds(SEARCH_SECONDS):
                 sessions = self._store.sessions.find(query, {"_id": 1}).sort(_NEWEST_SESSIONS)
-                keys = [each["_id"] async for each in sessions]
-                for start in range(0, len(keys), SEARCHED_AT_ONCE):
-                    said = {
-                        "session_id": {"$in": keys[start : start + SEARCHED_AT_ONCE]},
-                        "parts": _text_like(pattern),
-                    }
+                while newest := await sessions.to_list(SEARCHED_AT_ONCE):
+                    said = {"session_id": {"$in": [each["_id"] for each in newest]}, "parts": _text_like(pattern)}
                     found += await self._store.messages.distinct("session_id", said)
         except TimeoutError:
             return found, False
