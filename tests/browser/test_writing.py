@@ -91,3 +91,9 @@ async def test_the_trace_of_an_approved_turn_has_both_of_its_halves(playground: 
     assert await trace.locator(".track").evaluate_all(
         "tracks => tracks.every(one => one.scrollWidth <= one.clientWidth)"
     )
+    took = (
+        await trace.locator("ol").last.locator("summary").filter(has_text="refund").locator(".span-time").inner_text()
+    )
+    for _ in ("live", "reloaded"):
+        await expect(playground.tools.locator(".tool-time")).to_have_text(took)
+        await page.reload()

@@ -51,13 +51,14 @@ export class AnswerView {
   async #fillFromTrace(message, place) {
     const { traces } = this.#actions;
     const turn = message.metadata.turnNumber;
-    const calls = message.parts.filter(isTool);
+    // One that waits for approval has a span already, and another one when it runs.
+    const calls = message.parts.filter(isTool).filter(({ state }) => state.startsWith("output-"));
     const known = calls.every((call) => call.durationMs !== undefined && call.state !== "output-error");
     if (!traces || turn === undefined || known) return;
     const spans = await traces(turn);
     if (message !== this.#message) return;
     for (const call of calls) {
-      const span = spans.find(({ attributes }) => attributes["tool.id"] === call.toolCallId);
+      const span = spans.findLast(({ attributes }) => attributes["tool.id"] === call.toolCallId);
       if (!span) continue;
       call.durationMs ??= span.duration_ms;
       call.errorDetail = errorOf(span) || undefined;
