@@ -30,11 +30,10 @@ def world(mongod: str, model: OfflineModel) -> Iterator[World]:
 
 
 @pytest.fixture
-def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+def hasty(world: World) -> Iterator[World]:
     """Users who may not ask often."""
-    budgets = {"hasty": Budget(requests_per_minute=2)}
-    monkeypatch.setattr(world.application, "project", replace(world.application.project, budgets=budgets))
-    return world
+    with world.changed(budgets={"hasty": Budget(requests_per_minute=2)}):
+        yield world
 
 
 @pytest.fixture
@@ -48,14 +47,13 @@ def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
 
 
 @pytest.fixture
-def generous(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+def generous(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Users with enough to spend, who may follow one answer."""
     settings = replace(world.application.settings, max_readers_per_user=1)
     monkeypatch.setattr(world.application.platform, "settings", settings)
     monkeypatch.setattr(following, "FOLLOW_SECONDS", 0.05)
-    budgets = {"generous": Budget(tokens_per_day=1_000_000)}
-    monkeypatch.setattr(world.application, "project", replace(world.application.project, budgets=budgets))
-    return world
+    with world.changed(budgets={"generous": Budget(tokens_per_day=1_000_000)}):
+        yield world
 
 
 def refused(response: httpx.Response, code: str) -> None:

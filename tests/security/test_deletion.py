@@ -1,7 +1,6 @@
 """Deletion over HTTP and by the run function: of any size, and not to be forged."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -54,9 +53,7 @@ def test_a_deletion_longer_than_its_request_is_finished_by_the_sweep(
         assert world.database.users.count_documents({"_id": user_id}) == (path == "/sessions/{}")
 
 
-def test_a_sweep_whose_deletion_fails_is_an_error_of_the_function(
-    world: World, run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_whose_deletion_fails_is_an_error_of_the_function(world: World, run: Any) -> None:
     """It raises the function's alarm."""
 
     async def on_erase(user: str, session_id: str | None) -> None:
@@ -64,8 +61,7 @@ def test_a_sweep_whose_deletion_fails_is_an_error_of_the_function(
 
     user = world.user()
     user.ask("[echo:Hello.]")
-    with monkeypatch.context() as patch:
-        patch.setattr(world.application, "project", replace(world.application.project, on_erase=on_erase))
+    with world.changed(on_erase=on_erase):
         assert user.call("DELETE", "/users/me").status_code == 204
         let_time_pass(world)
         with pytest.raises(OmniAgentError, match="2 deletions failed"):

@@ -12,6 +12,7 @@ from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
 from omniagent.session.live import QueuedMessage, RollingSummary
+from omniagent.session.query import Query
 from omniagent.turns.registry import Chunk
 from omniagent.turns.state import transition
 from omniagent.turns.state_events import Enqueue
@@ -33,12 +34,13 @@ async def test_database_spans_carry_the_operation_and_the_collection(
     assert "mongodb.add_summary" in recorded.names
     recorded.forget()
     await session.write(transition(head, Enqueue(QueuedMessage("m3", "And now?")), session.now()))
-    await session.load()
+    await session.load(Query("And now?", "m3"))
     await catalog.list_page(session.user_id, limit=5)
     await session.erase_some()
     collections = {
         "write": "sessions",
         "head": "sessions",
+        "find": "messages",
         "path": "messages",
         "latest_summary": "summaries",
         "list_sessions": "sessions",
