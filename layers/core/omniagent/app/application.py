@@ -26,7 +26,7 @@ from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.project import Project
 from omniagent.session.ids import new_id, user_id_of
-from omniagent.settings import Budget
+from omniagent.settings import Budget, Settings
 from omniagent.tls import check_mongodb_uri, check_url, check_webhook_url, is_laptop
 from omniagent.tracing.redaction import hide
 from omniagent.turns.registry import TurnRegistry
@@ -55,7 +55,6 @@ class Application:
             raise ConfigurationError(f"Application(project) must be a Project(agent=…), not {project!r:.100}")
         self.project = project
         self.platform = platform or Platform(project.read_settings())
-        self.settings = self.platform.settings
         hide(self.settings.openai_api_key)
         hide(self.settings.anthropic_api_key)
         check_url("OPENAI_BASE_URL", self.settings.openai_base_url)
@@ -67,6 +66,10 @@ class Application:
         self._adapter: MongoBackendAdapter | None = None
         self._store: ConversationStore | None = None
         self._opening = asyncio.Lock()
+
+    @property
+    def settings(self) -> Settings:
+        return self.platform.settings
 
     @cached_property
     def providers(self) -> ProviderPool:
