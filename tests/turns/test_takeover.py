@@ -1,6 +1,7 @@
 """What becomes of a turn whose process died: who goes on with it, and when it is closed instead."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 from pydantic import BaseModel
@@ -12,6 +13,7 @@ from omniagent.messages import TextPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.session.addresses import SessionAddress
 from omniagent.testing import ScriptedModel
+from omniagent.turns.engine import side_work
 from omniagent.turns.setup import MAX_ATTEMPTS
 from tests.fixtures.answers import answer_of
 from tests.runner.sessions import until
@@ -105,6 +107,25 @@ async def test_whoever_comes_next_finishes_a_dead_turn(way: str) -> None:
     assert (answer.status, answer.text) == ("complete", DONE)
     assert len(world.runs) == (2 if way == "next message" else 1)
     assert not await runner.has_work()
+
+
+async def test_a_turn_that_a_fault_of_the_engine_ends_is_finished_by_another_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    world = World()
+    with monkeypatch.context() as broken:
+        broken.setattr(side_work, "start_summary", fail)
+        stream = await world.runner().start(QUERY)
+        with pytest.raises(RuntimeError, match="a fault of ours"):
+            await stream.result()
+        await stream.ended()
+    world.passed += timedelta(seconds=world.settings.lease_seconds + 1)
+    await asyncio.sleep(10 * world.settings.tick_seconds)  # a keeper that is left behind would write a heartbeat
+    assert await world.runner().has_work()
+    assert (await world.finish()).text == DONE
 
 
 async def test_a_dead_turn_that_is_stopped_is_closed_with_its_text() -> None:

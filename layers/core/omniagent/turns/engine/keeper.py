@@ -82,6 +82,11 @@ class Keeper:
         except Exception as exc:  # the turn is over either way
             logger.warning("end of the journal not written", extra={"cause": _cause(exc)})
 
+    def abandon(self) -> None:
+        """Stop at once. After a lease the turn counts as dead, and another process continues it."""
+        self._is_ended = True
+        self._task.cancel()
+
     async def is_stopped(self) -> bool:
         """Whether the turn was stopped since the last tick. Asked before it waits: nobody reads the signal then."""
         with suppress(RegistryUnavailable):

@@ -79,6 +79,7 @@ class Turn:
                 await side_work.finish(run, result)
         except BaseException as exc:
             self._span.error(exc)
+            run.keeper.abandon()
             if not self._concluded.done():
                 self._concluded.set_exception(exc)
                 self._concluded.exception()  # otherwise asyncio warns about an unretrieved exception
