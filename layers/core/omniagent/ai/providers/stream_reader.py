@@ -8,7 +8,6 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from io import IncrementalNewlineDecoder
-from itertools import groupby
 from typing import Any, Final
 
 from omniagent.ai.providers.llm_provider import (
@@ -63,22 +62,29 @@ class EventDecoder:
             raise ModelStreamBroken(f"an event of the model's stream is longer than {MAX_EVENT_BYTES} bytes")
         if last and not self.has_events and text.lstrip().startswith("{"):
             complete = "data: " + text.replace("\n", " ")
-        frames = ((frame, _DELTA.fullmatch(frame)) for frame in complete.split("\n\n"))
-        for start, run in groupby(frames, key=lambda each: each[1] and each[1][1]):
-            if start:
+        start, texts = "", list[str]()
+        for frame in complete.split("\n\n"):
+            delta = _DELTA.fullmatch(frame)
+            beginning, text = delta.groups() if delta is not None else ("", "")
+            if beginning != start:
+                if texts:
+                    yield from _joined(start, texts)
+                start, texts = beginning, []
+            if beginning:
                 self.has_events = True
-                yield from _joined(start, [delta[2] for _, delta in run if delta])
+                texts.append(text)
                 continue
-            for frame, _ in run:
-                payload = _payload(frame)
-                if payload.strip() == "[DONE]":
-                    self.done = True
-                    yield DONE_EVENT
-                if self.done:
-                    return
-                if payload and not payload.isspace():
-                    self.has_events = True
-                    yield parse_object(payload)
+            payload = _payload(frame)
+            if payload.strip() == "[DONE]":
+                self.done = True
+                yield DONE_EVENT
+            if self.done:
+                return
+            if payload and not payload.isspace():
+                self.has_events = True
+                yield parse_object(payload)
+        if texts:
+            yield from _joined(start, texts)
 
 
 def _joined(start: str, texts: list[str]) -> Iterator[Json]:
