@@ -64,7 +64,12 @@ if TYPE_CHECKING:
     )
     from omniagent.session.addresses import SessionInfo as SessionInfo
     from omniagent.session.in_memory import InMemorySessionManager as InMemorySessionManager
-    from omniagent.session.live import SessionMessage as SessionMessage
+    from omniagent.session.live import (
+        LiveTurn as LiveTurn,
+        QueuedMessage as QueuedMessage,
+        SessionHead as SessionHead,
+        SessionMessage as SessionMessage,
+    )
     from omniagent.session.manager import SessionManager as SessionManager
     from omniagent.session.summaries import Summarized as Summarized
     from omniagent.settings import Budget as Budget, Busy as Busy, Settings as Settings
@@ -110,7 +115,7 @@ else:  # a type checker would take any name for one of `__getattr__`
             ),
             "session.in_memory": "InMemorySessionManager",
             "session.addresses": "SessionInfo",
-            "session.live": "SessionMessage",
+            "session.live": "LiveTurn QueuedMessage SessionHead SessionMessage",
             "session.manager": "SessionManager",
             "session.summaries": "Summarized",
             "settings": "Budget Busy Settings",
