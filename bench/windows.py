@@ -24,27 +24,35 @@ FORKS_IN_WINDOW = (6, 3)
 """How many turns before the end the last branches begin, each in the one before it."""
 
 
-def read_windows(turns: int, branches: int, rounds: int) -> Figure:
-    """Load both sessions in turn, and compare the medians."""
+def read_windows(turns: int, branches: int, rounds: int) -> list[Figure]:
+    """Load both sessions in turn, and compare the medians: for a message as pages send it, and without its parent."""
     with Mongod() as mongod:
-        short, long = asyncio.run(_medians(mongod.uri, turns, branches, rounds))
-    name = f"window read at {turns:,} turns and {branches:,} branches"
-    return Figure(name, "ms", long, {f"{SHORT} turns": short}, long / short, 1.1)
+        (short, long), (short_alone, long_alone) = asyncio.run(_medians(mongod.uri, turns, branches, rounds))
+    name, beside = f"window read at {turns:,} turns and {branches:,} branches", f"{SHORT} turns"
+    note = "its id is looked for on every branch"
+    return [
+        Figure(name, "ms", long, {beside: short}, long / short, 1.1),
+        Figure(
+            "the same without a parent", "ms", long_alone, {beside: short_alone}, long_alone / short_alone, note=note
+        ),
+    ]
 
 
-async def _medians(uri: str, turns: int, branches: int, rounds: int) -> tuple[float, float]:
+async def _medians(uri: str, turns: int, branches: int, rounds: int) -> list[tuple[float, float]]:
     async with MongoBackendAdapter(uri) as store:
         sessions = [await _grown(store, "short", SHORT, 0), await _grown(store, "long", turns, branches)]
-        times: list[list[float]] = [[], []]
+        leaves = [(await session.load(None)).head.leaf.node for session in sessions]
+        times: list[list[float]] = [[], [], [], []]
         for _ in range(rounds):
-            for session, taken in zip(sessions, times, strict=True):
+            for number, taken in enumerate(times):
+                session, parent = sessions[number % 2], leaves[number % 2] if number < len(sessions) else None
                 began = time.perf_counter()
-                state = await session.load(Query("And now?", "new"))
+                state = await session.load(Query("And now?", "new", parent=parent))
                 taken.append((time.perf_counter() - began) * 1000)
                 if len(state.turns) != SHORT or state.summary is None:
                     raise RuntimeError(f"{len(state.turns)} turns were read")
-    short, long = (percentile(taken, 0.5) for taken in times)
-    return short, long
+    short, long, short_alone, long_alone = (percentile(taken, 0.5) for taken in times)
+    return [(short, long), (short_alone, long_alone)]
 
 
 async def _grown(store: ConversationStore, name: str, turns: int, branches: int) -> MongoSessionManager:
@@ -104,4 +112,4 @@ def _message(place: Place, parent: str) -> SessionMessage:
 
 
 if __name__ == "__main__":
-    print(read_windows(100_000, 1_000, 500))
+    print(*read_windows(100_000, 1_000, 500), sep="\n")
