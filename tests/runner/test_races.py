@@ -14,5 +14,6 @@ def test_each_message_is_in_the_history_once_in_order_and_answered_once() -> Non
 
 def test_racing_branches_leave_one_whole_tree_with_one_leaf() -> None:
     counts = race(range(examples(24)), tree_races.TreeRace)
-    assert all(counts[what] for what in (*tree_races.KINDS, "approved", "stopped", "killed")), counts
+    # Few of these turns are still running when they are stopped: sometimes none.
+    assert all(counts[what] for what in (*tree_races.KINDS, "approved", "killed")), counts
     assert {fault: counts[fault] for fault in tree_races.FAULTS if counts[fault]} == {}
