@@ -84,7 +84,6 @@ class Keeper:
 
     def abandon(self) -> None:
         """Stop at once. After a lease the turn counts as dead, and another process continues it."""
-        self._is_ended = True
         self._task.cancel()
 
     async def is_stopped(self) -> bool:
