@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from bench import cold, prompt_cache, providers, report, warm, windows, with_and_without, writes
 from bench.figure import Figure
-from bench.peers import FRAMEWORKS, SCRIPTS, paced_cpu_of, python_of
+from bench.peers import FRAMEWORKS, paced_cpu_of, sdk_cpu
 from bench.servers import served
 from local.background import BackgroundStack, background_stack
 from local.stack import StackOptions
@@ -43,7 +42,7 @@ class Size:
 
 SETTLING = 10
 """How many processes more than streams the function may have in the test of many streams."""
-WHOLE = Size(5_000, 1_000, 100_000, 5, 200, 30, [10, 1_000, 100_000], 1_000, 100, 900, 10, 50, 60)
+WHOLE = Size(5_000, 500, 100_000, 5, 200, 30, [10, 1_000, 100_000], 1_000, 100, 900, 10, 50, 60)
 QUICK = Size(2_000, 300, 50_000, 2, 20, 5, [10, 1_000], 20, 20, 40, 2, 10, 8)
 
 
@@ -82,7 +81,7 @@ def measure(size: Size) -> Iterator[Figure]:
         model_url = f"{model_origin}/v1"
         # On AWS, messages are handled elsewhere, and so are the functions that they invoke.
         stack_of = partial(stack_with, model_url, AWS_ENDPOINT_URL_SQS=queue_url)
-        sdk = _sdk_cpu(model_url, size)
+        sdk: dict[str, float] = json.loads(sdk_cpu(model_url, size.deltas, size.rounds))
         peers = {name: paced_cpu_of(name, model_url, size.paced_deltas) for name in FRAMEWORKS}
         for api in ("responses", "chat"):
             with stack_of(OPENAI_API=api) as stack:
@@ -90,7 +89,7 @@ def measure(size: Size) -> Iterator[Figure]:
                 yield Figure(**{**figure.__dict__, "name": f"{figure.name}, {api}"})
                 if api == "chat":
                     continue
-                yield warm.paced_cpu_per_delta(stack, sdk["paced"], peers, size.paced_deltas)
+                yield warm.paced_cpu_per_delta(stack, model_url, peers, size.paced_deltas, size.rounds)
                 yield from warm.first_token(stack, model_url, size.turns)
                 yield from warm.history_length(stack, size.histories, max(10, size.turns // 4))
                 yield from warm.stop_latency(stack, size.stops)
@@ -109,13 +108,6 @@ def measure(size: Size) -> Iterator[Figure]:
     yield from writes.figures()
     yield from windows.read_windows(size.histories[-1], size.branches, 100 * size.rounds)
     yield from cold.package_size(BUILT / "CoreLayer")
-
-
-def _sdk_cpu(model_url: str, size: Size) -> dict[str, float]:
-    sizes = [str(size.deltas), str(size.rounds), str(size.paced_deltas)]
-    command = [str(python_of("openai SDK")), str(SCRIPTS / "sdk_cpu.py"), model_url, *sizes]
-    found: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-    return found
 
 
 def main() -> None:

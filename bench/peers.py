@@ -55,6 +55,12 @@ print(spent[2] - spent[1], file=sys.stderr)
 """
 
 
+def sdk_cpu(model_url: str, *arguments: int) -> str:
+    """Return what `scripts/sdk_cpu.py` prints."""
+    command = [str(python_of("openai SDK")), str(SCRIPTS / "sdk_cpu.py"), model_url, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+
 def paced_cpu_of(peer: str, model_url: str, deltas: int) -> float:
     """Return a peer's CPU microseconds per delta, at 100 deltas a second."""
     prompts = ["[burst:1]", f"[slow:10] [long:{deltas}]"]

@@ -1,6 +1,6 @@
-"""CPU per delta of the SDK's typed iteration, in microseconds: for each API, and at 100 deltas a second.
+"""CPU per delta of the SDK's typed iteration, in microseconds.
 
-Arguments: base url, deltas, rounds, deltas at that pace.
+Arguments: base url, deltas, and rounds to measure each API in bursts; without rounds, at 100 deltas a second.
 """
 
 import asyncio
@@ -47,15 +47,18 @@ async def paced_cost(client: AsyncOpenAI, deltas: int) -> float:
     return (time.process_time() - before) / sent
 
 
-async def main(base_url: str, deltas: int, rounds: int, paced: int) -> None:
+async def main(base_url: str, deltas: int, rounds: int = 0) -> None:
     client = AsyncOpenAI(base_url=base_url, api_key="none")
+    if not rounds:
+        await read(client, "responses", "[burst:1]")
+        print(await paced_cost(client, deltas) * 1e6)
+        return
     found = {}
     for api in ("responses", "chat"):
         long = await cost(client, api, f"[burst:{deltas}]", rounds)
         short = await cost(client, api, "[burst:1]", rounds)
         found[api] = (long - short) / deltas * 1e6
-    found["paced"] = await paced_cost(client, paced) * 1e6
     print(json.dumps(found))
 
 
-asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])))
+asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:])))
