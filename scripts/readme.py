@@ -17,6 +17,7 @@ import omniagent.providers
 import omniagent.server
 import omniagent.testing
 from local.template import ROOT
+from omniagent.lazy import public_imports
 from omniagent.settings import Settings, env_name
 from scripts.capacity import bottleneck_table, capacity_table
 
@@ -266,19 +267,12 @@ def documentation(module: ModuleType, name: str) -> str:
     value = getattr(module, name)
     if str(getattr(value, "__module__", "")).startswith("omniagent"):
         return inspect.getdoc(value) or ""
-    body = ast.parse(inspect.getsource(import_module(public_imports(module)[name]))).body
+    body = ast.parse(inspect.getsource(import_module(public_imports(module.__name__)[name]))).body
     texts = {ast.unparse(node).split(" = ")[0]: below for node, below in pairwise(body) if isinstance(node, ast.Assign)}
     match texts[name]:
         case ast.Expr(value=ast.Constant(value=str(text))):
             return text
     return ""
-
-
-def public_imports(module: ModuleType) -> dict[str, str]:
-    """Return the names that a public module shows to type checkers, with the modules that define them."""
-    nodes = ast.walk(ast.parse(inspect.getsource(module)))
-    shown = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
-    return {alias.name: str(node.module) for node in shown for alias in node.names if alias.asname}
 
 
 Tables = dict[str, Callable[[], str]]

@@ -85,46 +85,4 @@ if TYPE_CHECKING:
     from omniagent.session.tree import Place as Place
     from omniagent.turns.registry import TurnRegistry as TurnRegistry
 else:  # a type checker would take any name for one of `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "ai.agent": "Agent Instructions",
-            "ai.approvals": "Approver ApproverRule ToolReply ToolRequest",
-            "ai.client_tools": "ClientTool ask_user client_tool",
-            "ai.context": "Callbacks RunContext",
-            "ai.providers.llm_provider": "Overrides",
-            "ai.result": "AnswerStream RunResult StreamPosition",
-            "ai.runner": "Runner",
-            "ai.tools": "Tool tool",
-            "budget.spending": "Spending SpendingCounter",
-            "errors": "ConfigurationError OmniAgentError ToolError",
-            "messages": (
-                "CallRequest DataPart Feedback FinishReason Part ReasoningPart SourcePart Status SteeringPart StepPart "
-                "TextPart ToolPart Usage"
-            ),
-            "persistence.adapter": "MongoBackendAdapter",
-            "persistence.contracts": "DocumentModels",
-            "persistence.documents": "Message Session Summary User",
-            "persistence.mongo_registry": "MongoTurnRegistry",
-            "persistence.mongo_session": "MongoSessionManager",
-            "persistence.store": "ConversationStore",
-            "project": "AgentRule Project",
-            "protocol.events": (
-                "DataChunk ReasoningDelta StreamEvent TextDelta ToolApprovalRequest ToolInputAvailable "
-                "ToolOutputAvailable ToolOutputError"
-            ),
-            "session.in_memory": "InMemorySessionManager",
-            "session.addresses": "SessionInfo",
-            "session.live": "LiveTurn QueuedMessage SessionHead SessionMessage",
-            "session.manager": "SessionManager",
-            "session.summaries": "Summarized",
-            "settings": "Budget Busy Settings",
-            "tracing": "OmniAgentInstrumentor Span SpanKind trace_operation",
-            "tracing.logs": "setup_logging",
-            "turns.registry": "TurnRegistry",
-            "turns.hooks": "TurnHooks",
-            "session.query": "Query",
-            "session.tree": "Place",
-        },
-        modules=("errors",),
-    )
+    __all__, __getattr__, __dir__ = lazy_names(__name__, modules=("errors",))

@@ -30,16 +30,4 @@ if TYPE_CHECKING:
     from omniagent.ai.providers.model_calls import ProviderPool as ProviderPool
     from omniagent.messages import ChatMessage as ChatMessage
 else:  # a type checker would take any name for one of `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "ai.providers": "ProviderFactory get_llm_provider register_provider",
-            "ai.providers.fallback": "FallbackProvider",
-            "ai.providers.llm_provider": (
-                "LLMProvider ModelEvent ModelFinish ModelReasoning ModelReasoningDone ModelRequest "
-                "ModelReplaced ModelSource ModelText ModelToolCall ModelToolDelta ModelToolStart OutputFormat ToolSpec"
-            ),
-            "ai.providers.model_calls": "ProviderPool",
-            "messages": "ChatMessage",
-        },
-    )
+    __all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -12,15 +12,4 @@ if TYPE_CHECKING:
     from omniagent.http.chat_app import chat_app as chat_app
     from omniagent.http.sessions_app import sessions_app as sessions_app
 else:  # a type checker would take any name for one of `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "ai.operator": "TurnOperator",
-            "app.application": "Application",
-            "app.platform": "Platform",
-            "http.auth": "Authenticate Caller",
-            "http.chat_app": "chat_app",
-            "http.sessions_app": "sessions_app",
-        },
-        extra="server",
-    )
+    __all__, __getattr__, __dir__ = lazy_names(__name__, extra="server")

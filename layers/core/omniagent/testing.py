@@ -10,12 +10,4 @@ if TYPE_CHECKING:
     from omniagent.session.in_memory import InMemoryStore as InMemoryStore
     from omniagent.turns.memory_registry import MemoryRegistry as MemoryRegistry
 else:  # a type checker would take any name for one of `__getattr__`
-    __all__, __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "ai.providers.scripted": "Gate ScriptedModel ToolCall",
-            "budget.memory_counter": "MemoryCounter",
-            "session.in_memory": "InMemoryStore",
-            "turns.memory_registry": "MemoryRegistry",
-        },
-    )
+    __all__, __getattr__, __dir__ = lazy_names(__name__)
