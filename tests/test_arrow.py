@@ -14,7 +14,6 @@ PACKAGE = ROOT / "layers" / "core" / "omniagent"
 LEAVES: dict[str, set[str]] = {
     "invocation": set(),
     "lazy": set(),
-    "declared": {"errors", "validation"},
     "aio": set(),
     "errors": set(),
     "messages": set(),
@@ -23,7 +22,7 @@ LEAVES: dict[str, set[str]] = {
     "tracing": set(),
     "settings": {"errors"},
     "team_code": {"aio", "errors"},
-    "validation": set(),
+    "validation": {"errors"},
 }
 # From the bottom up: what a part may import stands above it, or is a leaf.
 ALLOWED: dict[str, set[str]] = LEAVES | {
@@ -37,7 +36,6 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "aws.credentials",
         "aws.http_pool",
         "aws.signature",
-        "declared",
         "errors",
         "messages",
         "network",
@@ -45,6 +43,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "team_code",
         "tls",
         "tracing",
+        "validation",
     },
     "session": {"ai.prompts", "ai.providers", "budget", "errors", "messages", "settings"},
     "persistence": {
@@ -60,7 +59,6 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     },
     "ai": {
         "ai.providers",
-        "declared",
         "errors",
         "messages",
         "protocol",
@@ -75,7 +73,6 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "ai.prompts",
         "ai.providers",
         "budget",
-        "declared",
         "errors",
         "messages",
         "protocol",
@@ -83,13 +80,13 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "settings",
         "team_code",
         "tracing",
+        "validation",
     },
-    "project": {"ai", "ai.providers", "declared", "errors", "persistence", "session", "settings", "team_code"},
+    "project": {"ai", "ai.providers", "errors", "persistence", "session", "settings", "team_code", "validation"},
     "ai.runner": {
         "ai",
         "ai.providers",
         "budget",
-        "declared",
         "errors",
         "messages",
         "project",
@@ -97,6 +94,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "settings",
         "tracing",
         "turns",
+        "validation",
     },
     "ai.operator": {"ai", "ai.runner", "budget", "session", "settings", "turns"},
     "aws": {

@@ -17,9 +17,9 @@ from omniagent.ai.providers.llm_provider import OutputFormat, Overrides, ToolSpe
 from omniagent.ai.schema import InvalidJson, Model, Output_co, strict_schema, validated
 from omniagent.ai.signatures import check_model, check_rule
 from omniagent.ai.tools import Tool, check_described, check_options
-from omniagent.declared import check, check_fields
 from omniagent.errors import ConfigurationError, InvalidOutput
 from omniagent.settings import Budget
+from omniagent.validation import check, check_fields
 
 
 @dataclass(slots=True)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from typing_extensions import TypeVar
 
-from omniagent.declared import check, check_fields
 from omniagent.errors import ConfigurationError
 from omniagent.messages import DataPart, Part
 from omniagent.protocol.plain_json import plain
 from omniagent.session.ids import session_key, user_id_of
+from omniagent.validation import check, check_fields
 
 if TYPE_CHECKING:
     from omniagent.ai.result import RunResult

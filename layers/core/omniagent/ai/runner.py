@@ -24,7 +24,6 @@ from omniagent.ai.signatures import check_rule
 from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
 from omniagent.budget.spending import SpendingCounter, agent_account
-from omniagent.declared import check, check_declared
 from omniagent.errors import (
     ConfigurationError,
     InvalidOutput,
@@ -55,6 +54,7 @@ from omniagent.turns.setup import SessionSetup, TurnSetup
 from omniagent.turns.state import Moved
 from omniagent.turns.state_events import Switch
 from omniagent.turns.watch.stopping import stop_session
+from omniagent.validation import check, check_declared
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import Approver, ApproverRule, ToolReply, ToolRequest

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from datetime import date
 from typing import Any, Final, Literal, NoReturn, get_args
 
-from omniagent.declared import check_fields
 from omniagent.errors import ConfigurationError
 from omniagent.messages import ChatMessage, FinishReason, Usage
+from omniagent.validation import check_fields
 
 Purpose = Literal["answer", "summary", "name"]
 """Why a model is called."""
