@@ -174,9 +174,11 @@ class Explorer:
                 begun = Turn(message, number, run, "running", False, (), is_new, spot)
                 return state_events.Begin(_live(begun))
             case ("enqueue", int(message)):
-                return state_events.Enqueue(QueuedMessage(f"m{message}", f"text {message}", self.bounds.busy[message]))
+                return state_events.Enqueue(
+                    QueuedMessage(f"text {message}", f"m{message}", busy=self.bounds.busy[message])
+                )
             case ("join", int(run), joined):
-                messages = tuple(QueuedMessage(f"m{m}", f"text {m}", self.bounds.busy[m]) for m in joined)
+                messages = tuple(QueuedMessage(f"text {m}", f"m{m}", busy=self.bounds.busy[m]) for m in joined)
                 return state_events.Join(str(run), messages)
             case ("take", int(run)):
                 return state_events.TakeOver(str(run))
@@ -631,7 +633,7 @@ def _live(turn: Turn) -> LiveTurn:
         NOW,
         state=turn.state,  # type: ignore[arg-type]
         message=_question(turn.message, turn.number, spot) if turn.is_new else None,
-        joined=tuple(QueuedMessage(f"m{m}", f"text {m}", "steer") for m in turn.joined),
+        joined=tuple(QueuedMessage(f"text {m}", f"m{m}", busy="steer") for m in turn.joined),
         until=LATER if turn.state == "waiting" else None,
         branch=spot.branch,
         lineage=spot.lineage,
@@ -640,7 +642,7 @@ def _live(turn: Turn) -> LiveTurn:
 
 def _head(session: Session) -> SessionHead:
     live = _live(session.turn) if session.turn is not None else None
-    queue = tuple(QueuedMessage(f"m{m}", f"text {m}", "steer", stopped) for m, stopped in session.queue)
+    queue = tuple(QueuedMessage(f"text {m}", f"m{m}", busy="steer", is_stopped=stopped) for m, stopped in session.queue)
     return SessionHead(session.version, session.leaf, session.branches, live, queue, changed_at=NOW)
 
 

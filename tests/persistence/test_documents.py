@@ -206,7 +206,7 @@ async def test_a_category_can_change_and_no_category_leaves_it(
     user = f"user:{new_id()}"
     for category, expected in ((None, None), ("free", "free"), ("$gold", "$gold"), (None, "$gold")):
         session = MongoSessionManager(store, user, "chat", category=category)
-        await apply(session, Enqueue(QueuedMessage(new_id(), "Hello")))
+        await apply(session, Enqueue(QueuedMessage("Hello", new_id())))
         document = database.sessions.find_one({"_id": session.key})
         assert document is not None
         assert document["category"] == expected

@@ -91,7 +91,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         session.find("question-2", at=at, anywhere="question-2"),
         session.tree(limit=5),
         session.tree(limit=5, after=main),
-        apply(other, Enqueue(QueuedMessage("q", "Next"))),
+        apply(other, Enqueue(QueuedMessage("Next", "q"))),
         apply(session, Begin(turn(TURNS + 1, session))),
         session.busy_sessions(),
         apply(session, TakeOver("run")),

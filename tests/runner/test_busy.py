@@ -306,7 +306,7 @@ async def test_a_message_that_is_cancelled_while_it_waits_keeps_its_place_as_a_s
 
 
 async def test_a_message_that_nobody_looks_after_is_answered_by_whoever_resumes(sessions: Busily) -> None:
-    await sessions.apply(Enqueue(QueuedMessage("m2", "m2?")))
+    await sessions.apply(Enqueue(QueuedMessage("m2?", "m2", busy="queue")))
     model = ScriptedModel("Two.")
     resumed = await sessions.runner(model).resume()
     assert resumed is not None

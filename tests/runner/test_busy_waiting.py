@@ -156,7 +156,7 @@ async def test_an_interrupting_message_closes_what_the_turn_asks(sessions: Busil
     """The turn began to wait before it saw that it was to stop."""
     model = ScriptedModel(REFUND, "Two.")
     await runner(sessions, model).run(ask("m1"))
-    await sessions.apply(Enqueue(QueuedMessage("m2", "m2?", "interrupt")))
+    await sessions.apply(Enqueue(QueuedMessage("m2?", "m2", busy="interrupt")))
     await take_up(sessions, model)
     assert said(sessions)[2:] == [("m2", "m2?"), ("", "Two.")]
     assert sessions.messages[1].status == "cancelled"

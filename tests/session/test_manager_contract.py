@@ -118,7 +118,7 @@ async def test_a_path_is_read_in_order_from_a_turn_on_and_its_newest_only(sessio
 
 # Writing
 
-QUEUED, STEERING = QueuedMessage("q", "Next: ü"), QueuedMessage("s", "Shorter", "steer")
+QUEUED, STEERING = QueuedMessage("Next: ü", "q"), QueuedMessage("Shorter", "s", busy="steer")
 
 
 def life(session: SessionManager) -> list[Event]:

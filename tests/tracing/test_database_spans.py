@@ -33,7 +33,7 @@ async def test_database_spans_carry_the_operation_and_the_collection(
     await session.add_summary(RollingSummary("They met.", 1, 1, 1), head.tip)
     assert "mongodb.add_summary" in recorded.names
     recorded.forget()
-    await session.write(transition(head, Enqueue(QueuedMessage("m3", "And now?")), session.now()))
+    await session.write(transition(head, Enqueue(QueuedMessage("And now?", "m3")), session.now()))
     await session.load(Query("And now?", "m3"))
     await catalog.list_page(session.user_id, limit=5)
     await session.erase_some()

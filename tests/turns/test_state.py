@@ -38,7 +38,7 @@ ANSWER = SessionMessage("a1", "assistant", 1, [TextPart(text="Hello")])
 CALL = ToolPart(call_id="c1", name="pay", input={}, request=CallRequest(id="r1", kind="approval", expires_at=LATER))
 WAITING_ANSWER = replace(ANSWER, parts=[CALL], status="waiting")
 TURN = LiveTurn("a1", 1, "run", "a1", "m1", NOW, message=QUESTION)
-QUEUED, STEERING = QueuedMessage("q", "Next"), QueuedMessage("s", "Shorter", "steer")
+QUEUED, STEERING = QueuedMessage("Next", "q"), QueuedMessage("Shorter", "s", busy="steer")
 
 IDLE = SessionHead(3, ANSWER.place)
 RUNNING = SessionHead(3, turn=TURN)
@@ -142,7 +142,7 @@ def test_a_branch_gets_a_number_and_a_turn_moves_no_leaf_before_its_end() -> Non
 
 
 def test_stopped_messages_are_stored_when_no_turn_is_before_them() -> None:
-    line = (QUEUED, QueuedMessage("q2", "Later"), STEERING)
+    line = (QUEUED, QueuedMessage("Later", "q2"), STEERING)
     running = transition(replace(RUNNING, queue=line), StopQueued("q"), NOW)
     assert running.inserted == ()
     end = transition(running.after, End("run", ANSWER), NOW)

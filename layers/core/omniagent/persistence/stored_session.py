@@ -16,7 +16,7 @@ from omniagent.session.tree import ROOT, Place, Segment
 
 _TURN = [field.name for field in fields(LiveTurn) if field.name not in ("message", "joined", "lineage")]
 _MESSAGE = ("role", "turn_number", "status", "trace", "feedback", "run", "parent", "branch")
-_QUEUED = [field.name for field in fields(QueuedMessage) if field.name not in ("parts", "metadata", "after")]
+_QUEUED = ("text", "busy", "parent", "is_stopped", "node")
 
 
 def head_of(models: DocumentModels, found: Mapping[str, Any]) -> SessionHead:
@@ -82,6 +82,7 @@ def place_of(node: str, stored: Mapping[str, Any]) -> Place:
 def _queue_of(stored: Any) -> tuple[QueuedMessage, ...]:
     return tuple(
         QueuedMessage(
+            message_id=each["id"],
             **{name: each[name] for name in _QUEUED},
             parts=tuple(_part_of(part) for part in each["parts"]),
             metadata=json.loads(each["metadata"]),
@@ -128,6 +129,7 @@ def fields_of(change: Change, message: Message | None) -> dict[str, Any]:
 def _queue(messages: tuple[QueuedMessage, ...]) -> list[dict[str, Any]]:
     return [
         {
+            "id": message.id,
             **{name: getattr(message, name) for name in _QUEUED},
             "parts": [encode_part(part) for part in message.parts],
             "metadata": encode_json(dict(message.metadata)),

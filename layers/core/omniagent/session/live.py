@@ -14,10 +14,9 @@ from typing import Any, Literal
 from omniagent.errors import InvalidRequest
 from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, TextPart, ToolPart, Usage, steering_of
 from omniagent.session.ids import new_id
-from omniagent.session.query import Query, UserPart
+from omniagent.session.query import Query
 from omniagent.session.tree import ROOT, Place, Segment, Spot
 from omniagent.session.window import PastTurn, estimate_answer
-from omniagent.settings import Busy
 
 MAX_TURNS = 1_000_000
 """Maximum number of turns on a path."""
@@ -103,27 +102,17 @@ class SessionMessage:
         return message_id in ((self.id, self.node) if self.role == "user" else self.steering_ids)
 
     def is_same(self, query: Query) -> bool:
-        """Whether a message with this one's id has the same parts. A regeneration need not repeat them."""
-        if query.regenerate and not query.text.strip():
-            return True
-        if self.role == "user":
-            return list(self.parts) == list(query.content)
-        return query.text in [part.text for part in steering_of(self.parts) if part.message_id == query.message_id]
+        """Whether a message with this one's id has the same parts, here or where it joined this answer."""
+        joined = [part.text for part in steering_of(self.parts) if part.message_id == query.message_id]
+        return query.repeats(self.parts) or query.text in joined
 
 
 @dataclass(frozen=True, slots=True)
-class QueuedMessage:
+class QueuedMessage(Query):
     """A user's message in line. It is answered by a turn of its own, unless it steers and joins the running one."""
 
-    id: str
-    text: str
-    busy: Busy = "queue"
     is_stopped: bool = False
     """It was stopped. When its turn comes, it is stored with an empty answer."""
-    parent: str | None = None
-    """See `Query.parent`."""
-    parts: Sequence[UserPart] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
     after: Place | None = None
     """The place that it follows: it edits a message, or names its parent. None: the latest."""
     node: str = field(default="", compare=False)
@@ -131,33 +120,24 @@ class QueuedMessage:
 
     def __post_init__(self) -> None:
         if not self.node:
-            object.__setattr__(self, "node", self.id)
+            object.__setattr__(self, "node", self.message_id)
 
     @classmethod
     def of(cls, query: Query, after: Place | None = None) -> "QueuedMessage":
-        return cls(
-            query.message_id,
-            query.text,
-            query.busy or "queue",
-            parent=query.parent,
-            parts=query.parts,
-            metadata=query.metadata,
-            after=after,
-            node=new_id(),
-        )
+        kept = {name: getattr(query, name) for name in ("text", "message_id", "parent", "parts", "metadata")}
+        return cls(**kept, busy=query.busy or "queue", after=after, node=new_id())
+
+    @property
+    def id(self) -> str:
+        return self.message_id
 
     def steers(self, head: "SessionHead") -> bool:
         """Whether it joins the running turn. A message of another branch gets a turn of its own."""
         return self.busy == "steer" and self.after in (None, head.leaf)
 
-    @property
-    def query(self) -> Query:
-        """The message as its request brought it."""
-        return Query(self.text, self.id, busy=self.busy, parent=self.parent, parts=self.parts, metadata=self.metadata)
-
     def is_same(self, query: Query) -> bool:
         """See `SessionMessage.is_same`."""
-        return list(self.query.content) == list(query.content) or (query.regenerate and not query.text.strip())
+        return query.repeats(self.content)
 
 
 @dataclass(frozen=True, slots=True)

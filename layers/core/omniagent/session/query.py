@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from omniagent.errors import InvalidRequest
-from omniagent.messages import DataPart, TextPart, plain_text
+from omniagent.messages import DataPart, Part, TextPart, plain_text
 from omniagent.session.ids import check_id, new_id
 from omniagent.settings import Busy, Settings
 
@@ -47,6 +47,10 @@ class Query:
     def ids(self) -> list[str]:
         """The ids under which the session may have the message, or the one before it."""
         return [each for each in (self.message_id, self.replaces, self.parent) if each]
+
+    def repeats(self, parts: Sequence[Part]) -> bool:
+        """Whether these are its parts. A regeneration need not have any."""
+        return (self.regenerate and not self.text.strip()) or list(parts) == list(self.content)
 
     def checked(self, settings: Settings) -> "Query":
         """Return the query as it can be stored. Raises `InvalidRequest`."""

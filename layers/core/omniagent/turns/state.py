@@ -185,7 +185,7 @@ def _drained(session: SessionHead) -> tuple[SessionHead, list[SessionMessage]]:
         message, *rest = session.queue
         after = message.after or session.leaf
         fork = session.branches + 1 if after != session.leaf else None
-        question = question_of(message.query, after, Spot.after(after, fork=fork), message.node)
+        question = question_of(message, after, Spot.after(after, fork=fork), message.node)
         number = question.turn_number
         metadata = {"turnNumber": number, "status": "cancelled", "finishReason": "other", "stopReason": "cancelled"}
         answer = SessionMessage(

@@ -124,10 +124,10 @@ async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) ->
     if message.is_stopped:
         await setup.apply(head, state_events.StopQueued(message.id))
         return None
-    state = await setup.session.load(message.query)
+    state = await setup.session.load(message)
     if state.head.version != head.version:
         raise states.Moved("the session has changed since")
     setup.meter.forget()
-    run = decisions.Run(states.question_of(message.query, state.after, state.spot, message.node))
+    run = decisions.Run(states.question_of(message, state.after, state.spot, message.node))
     # Its waiting time does not count as turn time.
     return await begin(setup, state, run, replace(limit, started_at=time.monotonic()), queued=message)
