@@ -17,6 +17,7 @@ import omniagent.providers
 import omniagent.server
 import omniagent.testing
 from local.template import ROOT
+from omniagent.ai.providers.model_rules import FAMILIES, FILE_KINDS, ModelRules
 from omniagent.lazy import public_imports
 from omniagent.settings import Settings, env_name
 from scripts.capacity import bottleneck_table, capacity_table
@@ -81,6 +82,42 @@ def costs_table() -> str:
 
 def _dollars_of_1000_turns() -> float:
     return 1000 * sum(dollars for _, _, dollars in turn_costs())
+
+
+def models_table() -> str:
+    """Return what each family of models takes."""
+    names = ["reads", "context window", "longest answer", "temperature", "reasoning can be off", "forced tools"]
+    names += ["instructions after the question", "price of a cached token"]
+    rows = [f"| models | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for family, rules in FAMILIES.items():
+        reads = rules.files if rules.files is None else [kind for kind in FILE_KINDS if kind in rules.files]
+        cells = [
+            "not known" if reads is None else ", ".join(reads),
+            _tokens(rules.context_window),
+            _tokens(rules.max_output),
+            rules.sampling,
+            _reasoning_off(rules),
+            "yes" if rules.forced_tool else "no",
+            "yes" if rules.late_system else "no",
+            "not known" if rules.cached_price == 1 else f"{rules.cached_price:.0%}",
+        ]
+        rows.append(f"| {', '.join(f'`{name}`' for name in family.split(', '))} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _tokens(count: int | None) -> str:
+    return "not known" if count is None else f"{count:,}"
+
+
+def _reasoning_off(rules: ModelRules) -> str:
+    if rules.thinking is None:
+        if not rules.reasons:
+            return "does not reason"
+        return "no" if rules.efforts else "effort `none`" if rules.sampling == "without reasoning" else "not known"
+    if rules.thinking_off is None:
+        return "no"
+    off = "yes" if rules.thinking_off["type"] == "disabled" else f"`{rules.thinking_off['type']}`"
+    return off if rules.off_up_to == "max" else f"{off}, up to the effort `{rules.off_up_to}`"
 
 
 def first_run() -> str:
@@ -282,6 +319,7 @@ PAGES: dict[Path, Tables] = {
     DOCS / "agents.md": {"names": names_table},
     DOCS / "capacity.md": {"capacity": capacity_table, "bottlenecks": bottleneck_table},
     DOCS / "costs.md": {"costs": costs_table},
+    DOCS / "models.md": {"models": models_table},
     DOCS / "proofs.md": {
         "soak": soak_table,
         "continue": continue_table,

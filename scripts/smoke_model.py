@@ -4,7 +4,8 @@
     make smoke MODEL=bedrock/global.anthropic.claude-sonnet-5-5        with the credentials of this shell
     make smoke MODEL=openai-chat/llama3.2 OPENAI_BASE_URL=http://127.0.0.1:11434/v1
 
-The settings are those of the environment, as on Lambda. It makes six requests, two with a long prompt.
+The settings are those of the environment, as on Lambda. It makes six requests, two with a long prompt, and one for each
+kind of file.
 """
 
 import asyncio
@@ -13,7 +14,10 @@ import sys
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 
-from omniagent.errors import OmniAgentError
+from omniagent.ai.providers.api_provider import ApiProvider
+from omniagent.ai.providers.llm_provider import Overrides
+from omniagent.ai.providers.model_rules import rules_of
+from omniagent.errors import ModelRejected, OmniAgentError
 from omniagent.messages import ChatMessage, StepPart, ToolPart
 from omniagent.providers import (
     LLMProvider,
@@ -27,6 +31,7 @@ from omniagent.providers import (
     ToolSpec,
 )
 from omniagent.settings import Settings
+from scripts.sample_files import PART_OF, extra_of
 
 
 def _object(**kinds: str) -> dict[str, object]:
@@ -58,6 +63,7 @@ class ModelSmoke:
             "tool": self.tool,
             "typed output": self.typed_output,
             "cache hit": self.cache_hit,
+            "files": self.files,
             "fields": self.fields,
         }
 
@@ -104,6 +110,23 @@ class ModelSmoke:
         told = f"{second.cached_input_tokens} of {second.input_tokens} tokens read from the cache"
         _expect(second.cached_input_tokens, f"{told} ({first.cache_write_tokens} written before)")
         return told
+
+    async def files(self) -> str:
+        """Send a file of each kind that the API has a part for. It takes those that the rules name, and no other."""
+        claimed = rules_of(self._provider.model).files
+        if claimed is None or not isinstance(self._provider, ApiProvider):
+            return "the rules name none for this model"
+        refusals = {}
+        for kind in PART_OF[self._provider.path]:
+            try:
+                await self._ask(ModelRequest("", [], overrides=Overrides(extra=extra_of(self._provider.path, kind))))
+            except ModelRejected as refusal:
+                refusals[kind] = str(refusal)
+        sent = PART_OF[self._provider.path].keys()
+        differing = [f"{kind} is refused: {refusals[kind]}" for kind in sent if kind in claimed and kind in refusals]
+        differing += [f"{kind} is taken" for kind in sent if kind not in claimed and kind not in refusals]
+        _expect(not differing, "; ".join(differing))
+        return ", ".join(f"{kind} {'refused' if kind in refusals else 'taken'}" for kind in sent)
 
     async def fields(self) -> str:
         _expect(not self._refused, f"the API refuses {', '.join(self._refused)}, which the rules send")

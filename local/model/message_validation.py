@@ -5,6 +5,7 @@ from typing import Any
 
 from local.model.errors import ApiError, Json
 from local.model.messages import SIGNATURE
+from local.model.sent_files import check_claude_block
 
 _FIELDS = frozenset(
     {
@@ -85,6 +86,7 @@ def _check_blocks(index: int, role: str, blocks: list[Json]) -> None:
         param = f"messages.{index}.content.{number}"
         if block["type"] not in _BLOCKS[role]:
             raise ApiError(f"Input tag '{block['type']}' does not match any of the expected tags", param=param)
+        check_claude_block(block, param)
         if block["type"] == "text" and not block["text"].strip():
             raise ApiError("text content blocks must contain non-whitespace text", param="messages")
         if block["type"] == "thinking" and not block["signature"].startswith(SIGNATURE):

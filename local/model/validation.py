@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from local.model.errors import ApiError, Json
+from local.model.sent_files import check_openai_part
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_IDENTIFIER = 64
@@ -36,7 +37,7 @@ def check_responses(body: Json) -> None:
         raise ApiError("Invalid type for 'input': expected a string or an array.", param="input", code="invalid_type")
     items = [] if isinstance(body["input"], str) else body["input"]
     for index, item in enumerate(items):
-        _check_item(index, item)
+        _check_item(index, item, body["model"])
     _check_pairs(items)
     _check_reasoning(items)
     for index, tool in enumerate(body.get("tools") or []):
@@ -53,7 +54,7 @@ def check_chat(body: Json) -> None:
     if not body.get("messages"):
         raise _missing("messages")
     for index, message in enumerate(body["messages"]):
-        _check_message(index, message)
+        _check_message(index, message, body["model"])
     _check_tool_messages(body["messages"])
     if body.get("tools") == []:
         raise _empty("tools")
@@ -89,7 +90,7 @@ def _empty(param: str) -> ApiError:
     return ApiError(message, param=param, code="empty_array")
 
 
-def _check_item(index: int, item: Json) -> None:
+def _check_item(index: int, item: Json, model: str) -> None:
     kind = item.get("type", "message")
     prefix = _ID_PREFIXES.get(kind)
     item_id = item.get("id")
@@ -101,15 +102,16 @@ def _check_item(index: int, item: Json) -> None:
             raise _missing(f"input[{index}].{field}")
     if kind == "message" and isinstance(item["content"], list):
         allowed = _ASSISTANT_PARTS if item["role"] == "assistant" else _USER_PARTS
-        _check_parts(item["content"], allowed, f"input[{index}].content")
+        _check_parts(item["content"], allowed, model, f"input[{index}].content")
 
 
-def _check_parts(parts: list[Json], allowed: frozenset[str], param: str) -> None:
+def _check_parts(parts: list[Json], allowed: frozenset[str], model: str, param: str) -> None:
     for index, part in enumerate(parts):
         if part.get("type") not in allowed:
             names = ", ".join(f"'{name}'" for name in sorted(allowed))
             message = f"Invalid value: '{part.get('type')}'. Supported values are: {names}."
             raise ApiError(message, param=f"{param}[{index}]", code="invalid_value")
+        check_openai_part(part, model, f"{param}[{index}]")
 
 
 def _check_pairs(items: list[Json]) -> None:
@@ -138,7 +140,7 @@ def _check_reasoning(items: list[Json]) -> None:
             raise ApiError(message, param="input")
 
 
-def _check_message(index: int, message: Json) -> None:
+def _check_message(index: int, message: Json, model: str) -> None:
     if not message.get("role"):
         raise _missing(f"messages[{index}].role")
     param = f"messages[{index}].content"
@@ -149,7 +151,7 @@ def _check_message(index: int, message: Json) -> None:
         error = "Invalid value for 'content': expected a string, got null."
         raise ApiError(error, param=f"messages.[{index}].content")
     if isinstance(content, list):
-        _check_parts(content, _CHAT_PARTS, param)
+        _check_parts(content, _CHAT_PARTS, model, param)
 
 
 def _check_tool_messages(messages: list[Json]) -> None:

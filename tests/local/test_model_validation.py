@@ -151,3 +151,31 @@ def test_a_request_without_what_it_needs_is_refused(model: OfflineModel) -> None
     assert "not found" in refusal(post(model, "responses", input="Hello", previous_response_id="resp_1"))
     unreadable = httpx.post(f"{model.base_url}/responses", content=b"{", timeout=60)
     assert "could not parse" in refusal(unreadable)
+
+
+def document(media_type: str, kind: str = "document") -> Json:
+    return {"type": kind, "source": {"type": "base64", "media_type": media_type, "data": "eA=="}}
+
+
+@pytest.mark.parametrize(
+    ("path", "part", "message"),
+    [
+        ("responses", {"type": "input_image", "image_url": "data:image/tiff;base64,eA=="}, "unsupported image"),
+        ("responses", {"type": "input_file", "file_data": "data:text/plain;base64,eA=="}, "'filename'"),
+        ("responses", {"type": "input_audio", "input_audio": {}}, "Invalid value: 'input_audio'."),
+        (
+            "chat/completions",
+            {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,eA=="}},
+            "supported format: .pdf but got .txt",
+        ),
+        ("chat/completions", {"type": "input_audio", "input_audio": {}}, "does not support audio input"),
+        ("messages", document("image/tiff", "image"), "Input should be 'image/jpeg' or 'image/png'"),
+        ("messages", document("text/plain"), "Input should be 'application/pdf'"),
+        ("messages", {"type": "input_audio"}, "does not match any of the expected tags"),
+    ],
+)
+def test_a_file_that_the_api_does_not_take_is_refused(model: OfflineModel, path: str, part: Json, message: str) -> None:
+    asked = {"input" if path == "responses" else "messages": [{"role": "user", "content": [part]}]}
+    answer = post(model, path, **asked, **({"max_tokens": 9} if path == "messages" else {}))
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]["message"]

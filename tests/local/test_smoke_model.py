@@ -2,28 +2,49 @@
 
 import subprocess
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import pytest
 
 from local.model import OfflineModel
 from local.template import ROOT
+from omniagent.ai.providers.model_rules import rules_of
 from omniagent.messages import Usage
 from omniagent.providers import LLMProvider, ModelEvent, ModelFinish, ModelRequest, ModelText
 from scripts.smoke_model import run, smoke
 
-MODELS = ["openai/gpt-6-luna", "openai-chat/gpt-6-luna", "anthropic/claude-sonnet-5-5"]
+FILES = {
+    "openai/gpt-6-luna": "image taken, pdf taken, text taken, audio refused",
+    "openai-chat/gpt-6-luna": "image taken, pdf taken, audio refused",
+    "openai-chat/llama3": "the rules name none for this model",
+    "anthropic/claude-sonnet-5-5": "image taken, pdf taken, text taken",
+}
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "files"), FILES.items())
 async def test_every_api_does_what_the_rules_claim(
-    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    model: str, files: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with OfflineModel() as offline:
         for vendor in ("OPENAI", "ANTHROPIC"):
             monkeypatch.setenv(f"{vendor}_BASE_URL", offline.base_url)
         assert await smoke(model) == 0
     told = capsys.readouterr().out
-    assert (told.count("  ok "), told.count("DIFFERS")) == (5, 0)
+    assert (told.count("  ok "), told.count("DIFFERS")) == (6, 0)
+    assert f"ok      files          {files}\n" in told
+
+
+async def test_files_that_the_account_takes_otherwise_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = replace(rules_of("gpt-6-luna"), files=frozenset({"audio"}))
+    monkeypatch.setattr("scripts.smoke_model.rules_of", lambda _: rules)
+    with OfflineModel() as offline:
+        monkeypatch.setenv("OPENAI_BASE_URL", offline.base_url)
+        assert await smoke("openai/gpt-6-luna") == 1
+    told = next(line for line in capsys.readouterr().out.splitlines() if "DIFFERS files" in line)
+    assert "audio is refused: the model's API refused the request" in told
+    assert told.endswith("image is taken; pdf is taken; text is taken")
 
 
 class Other(LLMProvider):

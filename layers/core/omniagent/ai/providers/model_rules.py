@@ -6,15 +6,18 @@ not know. What a listed model refuses is left out or replaced with the nearest v
 
 import re
 from dataclasses import dataclass, replace
+from fnmatch import translate
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from omniagent.ai.providers.stream_reader import Json
 
 Sampling = Literal["yes", "without reasoning", "no"]
 ChatTools = Literal["yes", "without reasoning", "no"]
 Thinking = Literal["adaptive", "budget"]
+FileKind = Literal["image", "pdf", "text", "audio"]
 
+FILE_KINDS: Final[tuple[FileKind, ...]] = get_args(FileKind)
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_k", "top_logprobs", "logprobs"})
 
@@ -51,6 +54,8 @@ class ModelRules:
     """Takes instructions after the question, where a change of them leaves what is before in the prompt cache."""
     cache_marks: bool = False
     """OpenAI: finds a cached prompt only at marks, of which its own is near the last message."""
+    files: frozenset[FileKind] | None = None
+    """The kinds of files that it reads. None: not known. No provider sends files: `make smoke MODEL=…` tries them."""
     cached_price: float = 1.0
     """What a cached token of the prompt costs, as a share of the price of any other. 1: not known."""
     max_output: int | None = None
@@ -60,22 +65,26 @@ class ModelRules:
 
 
 _OFF: Final[Json] = {"type": "disabled"}
+_SEEN: Final[frozenset[FileKind]] = frozenset({"image", "pdf", "text"})
+_GPT_5 = ModelRules(sampling="no", reasons=True, late_system=True, files=_SEEN)
+_GPT_5_1 = replace(_GPT_5, sampling="yes", max_output=128_000)
 _GPT_6 = ModelRules(
     sampling="without reasoning",
     reasons=True,
     chat_tools="without reasoning",
     late_system=True,
     cache_marks=True,
+    files=_SEEN,
     cached_price=0.1,
 )
 _ONLY_REASONING = replace(_GPT_6, sampling="no", efforts=EFFORTS[2:], chat_tools="no")
-_CLAUDE_EFFORTS = EFFORTS[2:]
 _CLAUDE = ModelRules(
     sampling="without reasoning",
-    efforts=_CLAUDE_EFFORTS,
+    efforts=EFFORTS[2:],
     thinking="budget",
     takes_budget=True,
     thinking_off=_OFF,
+    files=_SEEN,
     cached_price=0.1,
     max_output=64_000,
     context_window=200_000,
@@ -85,37 +94,37 @@ _CLAUDE_4_7 = replace(_CLAUDE_4_6, sampling="no")
 _CLAUDE_5 = replace(_CLAUDE_4_7, late_system=True)
 _CLAUDE_5_5 = replace(_CLAUDE_5, takes_budget=False, thinking_off=None, forced_tool=False)
 
-_FAMILIES: Final = tuple(
-    (re.compile(rf"(?:.*[/.:])?(?:{names})"), rules)
-    for names, rules in (
-        (r"gpt-\d.*-chat", ModelRules()),
-        (r"gpt-6-astra|gpt-6\.1-sol", _ONLY_REASONING),
-        (r"gpt-6-luna", replace(_GPT_6, default_effort="none", max_output=128_000, context_window=1_000_000)),
-        (r"gpt-[6-9]", _GPT_6),
-        (r"gpt-[5]\.[6-9]", ModelRules(reasons=True, max_output=128_000, late_system=True, cache_marks=True)),
-        (r"gpt-[5-9]\.", ModelRules(reasons=True, max_output=128_000, late_system=True)),
-        (r"o\d|gpt-[5-9]|codex", ModelRules(reasons=True, sampling="no", late_system=True)),
-        (
-            r"claude-sonnet-5-5",
-            replace(_CLAUDE_5_5, thinking_off={"type": "between_tools"}, off_up_to="high"),
-        ),
-        (r"claude-opus-5-5|claude-fable-5-[1-9]", _CLAUDE_5_5),
-        (r"claude-haiku-5-5", replace(_CLAUDE_5, takes_budget=False, off_up_to="high")),
-        (r"claude-fable-5", replace(_CLAUDE_5, takes_budget=False, thinking_off=None)),
-        (r"claude-opus-5", replace(_CLAUDE_5, off_up_to="high")),
-        (r"claude-sonnet-5|claude-opus-4-8", _CLAUDE_5),
-        (r"claude-opus-4-7", _CLAUDE_4_7),
-        (r"claude-(?:sonnet|opus)-4-6", _CLAUDE_4_6),
-        (r"claude-(?:haiku|sonnet|opus)-4-5", _CLAUDE),
-        (r"claude", ModelRules(sampling="no", thinking="adaptive", max_output=64_000)),
-    )
-)
+FAMILIES: Final[dict[str, ModelRules]] = {
+    "gpt-[0-9]*-chat*": ModelRules(),
+    "gpt-6-astra*, gpt-6.1-sol*": _ONLY_REASONING,
+    "gpt-6-luna*": replace(_GPT_6, default_effort="none", max_output=128_000, context_window=1_000_000),
+    "gpt-[6-9]*": _GPT_6,
+    "gpt-5.[6-9]*": replace(_GPT_5_1, cache_marks=True),
+    "gpt-5.*": _GPT_5_1,
+    "gpt-5*": _GPT_5,
+    "o[0-9]*, codex*": replace(_GPT_5, files=None),
+    "claude-sonnet-5-5*": replace(_CLAUDE_5_5, thinking_off={"type": "between_tools"}, off_up_to="high"),
+    "claude-opus-5-5*, claude-fable-5-[1-9]*": _CLAUDE_5_5,
+    "claude-haiku-5-5*": replace(_CLAUDE_5, takes_budget=False, off_up_to="high"),
+    "claude-fable-5*": replace(_CLAUDE_5, takes_budget=False, thinking_off=None),
+    "claude-opus-5*": replace(_CLAUDE_5, off_up_to="high"),
+    "claude-sonnet-5*, claude-opus-4-8*": _CLAUDE_5,
+    "claude-opus-4-7*": _CLAUDE_4_7,
+    "claude-sonnet-4-6*, claude-opus-4-6*": _CLAUDE_4_6,
+    "claude-haiku-4-5*, claude-sonnet-4-5*, claude-opus-4-5*": _CLAUDE,
+    "claude*": ModelRules(sampling="no", thinking="adaptive", max_output=64_000),
+}
+"""The first family with a pattern that fits a model's name has its rules."""
+_PATTERNS: Final = [
+    (re.compile(rf"(?:.*[/.:])?(?:{'|'.join(map(translate, names.split(', ')))})"), rules)
+    for names, rules in FAMILIES.items()
+]
 
 
 @lru_cache(maxsize=64)
 def rules_of(model: str) -> ModelRules:
     """Return the rules of a model, also behind a vendor's prefix: `openai/gpt-6-luna`, `global.anthropic.claude-…`."""
-    return next((rules for family, rules in _FAMILIES if family.match(model)), ModelRules())
+    return next((rules for family, rules in _PATTERNS if family.match(model)), ModelRules())
 
 
 def nearest_effort(effort: str, rules: ModelRules) -> str:
