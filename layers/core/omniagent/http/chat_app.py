@@ -1,7 +1,9 @@
 """The chat function's app: three routes on Starlette alone, because FastAPI would double the cold start."""
 
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+import re
+from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import count
+from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
@@ -20,14 +22,14 @@ from omniagent.http.json_body import read_json, read_model
 from omniagent.http.problems import Boundary, raise_again
 from omniagent.invocation import invocation_end
 from omniagent.protocol import sse
-from omniagent.protocol.ui_messages import sdk_version, ui_message
+from omniagent.protocol.ui_messages import DEFAULT_SDK, sdk_version, ui_message
 from omniagent.session.ids import check_id
 from omniagent.tracing import bind_request
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import Approver
     from omniagent.ai.operator import TurnOperator
-    from omniagent.ai.result import AnswerStream, RunResult
+    from omniagent.ai.result import AnswerStream, RunResult, StreamPosition
     from omniagent.app.application import Application
 
 
@@ -38,22 +40,20 @@ class EventStream(Response):
     frame the invocation stays open until the turn has ended, but the client does not wait for that.
     """
 
-    def __init__(
-        self, stream: "AnswerStream", frames: AsyncIterator[bytes], number: Callable[[bytes], bytes] = bytes
-    ) -> None:
-        """`frames` are the stream's in the client's format. `number` gives the events ids."""
+    def __init__(self, stream: "AnswerStream", frames: AsyncIterator[bytes]) -> None:
+        """`frames` are the stream's in the client's format."""
         run_id = f"{stream.session_id}:{stream.journal_id}" if stream.journal_id else stream.session_id
         super().__init__(headers={**sse.HEADERS, "x-session-id": stream.session_id, "x-workflow-run-id": run_id})
         del self.headers["content-length"]
-        self._stream, self._frames, self._number = stream, frames, number
+        self._stream, self._frames = stream, frames
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         try:
             first = await anext(self._frames, b"")
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": self._number(first), "more_body": True})
+            await send({"type": "http.response.body", "body": first, "more_body": True})
             async for frames in self._frames:
-                await send({"type": "http.response.body", "body": self._number(frames), "more_body": True})
+                await send({"type": "http.response.body", "body": frames, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except ConnectionError:
             pass  # the reader has left: the turn goes on, and only it is waited for
@@ -61,7 +61,18 @@ class EventStream(Response):
             await self._stream.ended()
 
 
-_FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+_INDEX: Final = re.compile(r"-?\d{1,9}")
+_END: Final = "end"
+_FLAGS = {
+    "true": True,
+    "1": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "0": False,
+    "no": False,
+    "off": False,
+}
 
 
 def chat_app(application: "Application", *, authenticate: Authenticate | None = None) -> Starlette:
@@ -134,24 +145,58 @@ async def resume(request: Request) -> Response:
 
     A client that has seen the first events says so, and gets the rest.
     """
-    from omniagent.http.stream_positions import EventIds, read_position  # not for a new message
-
     application: Application = request.app.state.application
     caller = await find_caller(request)
     session_id, _, journal = request.path_params["session_id"].partition(":")
     runner = await application.runner(caller.client_id, check_id(session_id, "session id"), category=caller.category)
     bind_request(session_id=runner.session_id)
-    position = read_position(request, journal)
+    position = _position(request, journal)
     stream = await runner.resume(deadline=invocation_end(), after=position)
     if stream is None:
         return Response(status_code=204)
     seen = stream.seen or 0
     is_event_source = "text/event-stream" in request.headers.get("accept", "")
-    number = EventIds(stream.journal_id, stream.message_id, seen) if is_event_source else bytes
-    response = streamed(request, stream, number)
+    response = streamed(request, stream, _numbering(stream, seen) if is_event_source else None)
     if position is not None and (position.seen or 0) < 0:
         response.headers["x-workflow-stream-tail-index"] = str(seen - (position.seen or 0) - 1)
     return response
+
+
+def _position(request: Request, journal: str) -> "StreamPosition | None":
+    """Return where the client wants to go on. None: at the beginning of the running answer.
+
+    `startIndex` is WorkflowChatTransport's, `Last-Event-ID` an EventSource's. `journal` is what followed the session's
+    id in the path, as in `x-workflow-run-id`.
+    """
+    from omniagent.ai.result import StreamPosition
+
+    if (index := request.query_params.get("startIndex")) is not None:
+        if not _INDEX.fullmatch(index):
+            raise InvalidRequest("query.startIndex: must be a whole number.")
+        seen = int(index)
+    elif event_id := request.headers.get("last-event-id"):
+        journal, _, number = event_id.rpartition(":")
+        if number != _END and not _INDEX.fullmatch(number):
+            return None  # another server's
+        return StreamPosition(check_id(journal, "the event's journal"), None if number == _END else int(number))
+    else:
+        seen = 0
+    return StreamPosition(journal and check_id(journal, "the run's journal"), seen) if journal or seen else None
+
+
+def _numbering(stream: "AnswerStream", seen: int) -> Callable[[bytes], Iterable[bytes]]:
+    """Return what gives each event an id, with which an EventSource goes on when it reconnects by itself."""
+    numbers = count(seen + 1)
+
+    def numbered(frame: bytes) -> Iterable[bytes]:
+        position = ""
+        if frame == sse.DONE:
+            position = f"{stream.journal_id or stream.message_id}:{_END}"
+        elif stream.journal_id and frame.startswith(b"data: "):
+            position = f"{stream.journal_id}:{next(numbers)}"
+        return [frame[:-1] + f"id: {position}\n\n".encode() if position else frame]
+
+    return numbered
 
 
 async def decide(request: Request) -> Response:
@@ -177,23 +222,21 @@ def _approver(caller: Caller) -> "Approver":
     return Approver(caller.client_id, caller.category, caller.claims)
 
 
-def streamed(request: Request, stream: "AnswerStream", number: Callable[[bytes], bytes] = bytes) -> EventStream:
-    """Stream an answer in AI SDK 6's format, or in that of the version that the client names (`x-ai-sdk`)."""
+def streamed(
+    request: Request, stream: "AnswerStream", number: Callable[[bytes], Iterable[bytes]] | None = None
+) -> EventStream:
+    """Stream an answer in AI SDK 6's format, or in that of the version that the client names (`x-ai-sdk`).
+
+    `number` gives each event an id.
+    """
     sdk = sdk_version(request.headers.get("x-ai-sdk"))
     frames = stream.sse(resets=sdk == 7)
-    if sdk == 7:
-        from omniagent.protocol.ai_sdk7 import for_ai_sdk7
+    # A journal has the stream as the model wrote it: nothing in it is decided yet.
+    if sdk != DEFAULT_SDK or not stream.journal_id:
+        from omniagent.protocol.sdk_versions import for_sdk
 
-        frames = for_ai_sdk7(frames)
-    elif sdk == 5:
-        from omniagent.protocol.ai_sdk5 import for_ai_sdk5
-
-        frames = for_ai_sdk5(frames)
-    elif not stream.journal_id:  # a journal has the stream as the model wrote it: nothing in it is decided yet
-        from omniagent.protocol.ai_sdk6 import undecided
-
-        frames = undecided(frames)
-    return EventStream(stream, frames, number)
+        frames = for_sdk(frames, sdk)
+    return EventStream(stream, frames if number is None else sse.translated(frames, number))
 
 
 async def openapi(request: Request) -> Response:

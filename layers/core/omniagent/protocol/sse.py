@@ -1,11 +1,13 @@
 """Server-sent events: the only place that encodes events to bytes and decodes them."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from json.encoder import encode_basestring as quote
 from typing import Any
+
+from pydantic.alias_generators import to_camel
 
 from omniagent.protocol.events import DataChunk, ReasoningDelta, StreamEvent, TextDelta
 
@@ -20,7 +22,9 @@ HEADERS = {
 }
 
 _DATA = b"data: "
+_DATA_TYPE = "data-"
 _END = b"\n\n"
+_camel = cache(to_camel)
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -40,6 +44,11 @@ def frames_of(lines: Sequence[bytes]) -> bytes:
     return _DATA + b"\n\ndata: ".join(lines) + _END if lines else b""
 
 
+def frame(wire: Mapping[str, Any]) -> bytes:
+    """Return the frame of a JSON object."""
+    return frames_of([_encode_json(wire).encode()])
+
+
 def encode(*events: StreamEvent) -> bytes:
     """Return the frames of these events."""
     return frames_of([line(event) for event in events])
@@ -50,6 +59,14 @@ def decode(frames: bytes) -> Iterator[dict[str, Any]]:
     for frame in frames.split(b"\n\n"):
         if frame.startswith(b"data: {"):
             yield json.loads(frame[len(_DATA) :])
+
+
+async def translated(
+    stream: AsyncIterator[bytes], translate: Callable[[bytes], Iterable[bytes]]
+) -> AsyncIterator[bytes]:
+    """Replace each frame of a stream by the frames that it is translated into."""
+    async for frames in stream:
+        yield b"".join(piece for each in frames.split(_END) if each for piece in translate(each + _END))
 
 
 def decode_events(frames: bytes) -> Iterator[StreamEvent]:
@@ -83,15 +100,6 @@ def from_wire(wire: Mapping[str, Any]) -> StreamEvent:
     except KeyError as exc:
         raise ValueError(f"the event {kind!r} lacks {exc}") from exc
     raise ValueError(f"unknown event {kind!r}")
-
-
-_DATA_TYPE = "data-"
-
-
-@cache
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(word.capitalize() for word in rest)
 
 
 _BY_TYPE: dict[str, tuple[type[StreamEvent], dict[str, str], set[str]]] = {

@@ -18,7 +18,7 @@ from omniagent.messages import (
     ToolPart,
 )
 from omniagent.protocol import sse
-from omniagent.protocol.events import source_event
+from omniagent.protocol.events import DataChunk, source_event
 
 DEFAULT_SDK = 6
 """The version of the AI SDK whose format all versions since 6 accept."""
@@ -33,25 +33,15 @@ def ui_message(
     message_id: str, role: Role, parts: Sequence[Part], metadata: Mapping[str, Any], *, sdk: int = DEFAULT_SDK
 ) -> dict[str, Any]:
     """Return a message in the format of `useChat`, of this version of the AI SDK."""
-    ui_parts = _user_parts(parts) if role == "user" else _answer_parts(parts, sdk)
-    message: dict[str, Any] = {"id": message_id, "role": role, "parts": list(ui_parts)}
+    # A user's message was never streamed, so its text has no state.
+    state = {} if role == "user" else {"state": "done"}
+    message: dict[str, Any] = {"id": message_id, "role": role, "parts": list(_ui_parts(parts, state, sdk))}
     return message | ({"metadata": dict(metadata)} if metadata else {})
 
 
-def _user_parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a user's message. They were never streamed, so they have no state."""
-    for part in parts:
-        if isinstance(part, TextPart):
-            yield {"type": "text", "text": part.text}
-        elif isinstance(part, DataPart):
-            yield _data_part(part)
-
-
-def _data_part(part: DataPart) -> dict[str, Any]:
-    return {"type": f"data-{part.name}", "data": part.data} | ({"id": part.id} if part.id else {})
-
-
-def _answer_parts(parts: Sequence[Part], sdk: int) -> Iterator[dict[str, Any]]:
+def _ui_parts(  # noqa: C901 - one case a kind
+    parts: Sequence[Part], state: dict[str, str], sdk: int
+) -> Iterator[dict[str, Any]]:
     block = 0  # the stream numbers blocks of text and reasoning; the client keeps the numbers of reasoning
     requests: list[dict[str, Any]] = []
     for part in parts:
@@ -63,23 +53,25 @@ def _answer_parts(parts: Sequence[Part], sdk: int) -> Iterator[dict[str, Any]]:
                 yield {"type": "step-start"}
             case TextPart():
                 block += 1
-                yield {"type": "text", "text": part.text, "state": "done"}
+                yield {"type": "text", "text": part.text, **state}
             case ReasoningPart(text=""):
                 pass  # hidden reasoning: stored for the model, never shown
             case ReasoningPart():
                 yield {"type": "reasoning", "id": str(block), "text": part.text, "state": "done"}
                 block += 1
             case ToolPart(request=CallRequest(kind="approval") as request) if sdk < DEFAULT_SDK:
-                yield _unapproved_part(part, sdk)
+                yield _tool_part(part, sdk)
                 requests.append(_request_part(part.call_id, request))
             case ToolPart():
                 yield _tool_part(part, sdk)
+            case SteeringPart() if sdk > DEFAULT_SDK:
+                yield steering_message(part.message_id, part.text)
             case SteeringPart():
-                yield _steering_part(part, sdk)
+                yield {"type": "data-steering", "id": part.message_id, "data": {"text": part.text}}
             case SourcePart():
                 yield sse.to_wire(source_event(part))
             case DataPart():
-                yield _data_part(part)
+                yield sse.to_wire(DataChunk(part.name, part.data, part.id or None))
     yield from requests
 
 
@@ -88,54 +80,35 @@ def steering_message(message_id: str, text: str) -> dict[str, Any]:
     return {"type": "steering-message", "id": message_id, "parts": [{"type": "text", "text": text}]}
 
 
-def _steering_part(part: SteeringPart, sdk: int) -> dict[str, Any]:
-    if sdk > DEFAULT_SDK:
-        return steering_message(part.message_id, part.text)
-    return {"type": "data-steering", "id": part.message_id, "data": {"text": part.text}}
-
-
 def _tool_part(part: ToolPart, sdk: int) -> dict[str, Any]:
     call: dict[str, Any] = {"type": f"tool-{part.name}", "toolCallId": part.call_id}
     # A string is what the model wrote instead of JSON: clients before AI SDK 7 keep it apart from a tool's input.
     is_raw = isinstance(part.input, str) and sdk <= DEFAULT_SDK
     call["rawInput" if is_raw else "input"] = part.input
-    if part.request is not None:
-        call |= _approval(part.request)
-        if not part.done:
-            return call | {"state": _open_state(part.request)}
+    # AI SDK 5 has no approvals: its stream (`sdk_versions`) has a data part and an error instead.
+    request = part.request
+    approval = request if request is not None and request.kind == "approval" and sdk >= DEFAULT_SDK else None
+    if approval is not None:
+        # `requestReason` is AI SDK 7's; others ignore it.
+        verdict = {"approved": approval.approved, "reason": approval.comment, "requestReason": approval.reason}
+        call["approval"] = {"id": approval.id, **_present(verdict)}
+    if request is not None and not part.done:
+        if approval is None:
+            return call | {"state": "input-available"}
+        return call | {"state": "approval-requested" if approval.approved is None else "approval-responded"}
     part = part.close()
     if part.is_denied:
-        return call | {"state": "output-denied"}
+        error = {"state": "output-error", "errorText": DENIED_ERROR}
+        return call | ({"state": "output-denied"} if sdk >= DEFAULT_SDK else error)
     if part.error is None:
         return call | {"state": "output-available", "output": part.output}
     return call | {"state": "output-error", "errorText": part.public_error or ToolError.public}
 
 
-def _unapproved_part(part: ToolPart, sdk: int) -> dict[str, Any]:
-    """Return a call as AI SDK 5 knows it from its stream (`ai_sdk5`): it has no approvals."""
-    call = {name: value for name, value in _tool_part(part, sdk).items() if name != "approval"}
-    if call["state"] == "output-denied":
-        call |= {"state": "output-error", "errorText": DENIED_ERROR}
-    elif not part.done:
-        call["state"] = "input-available"
-    return call
-
-
 def _request_part(call_id: str, request: CallRequest) -> dict[str, Any]:
-    data = {"approvalId": request.id, "toolCallId": call_id, "reason": request.reason}
-    present = {name: value for name, value in data.items() if value is not None}
-    return {"type": "data-approval-request", "id": request.id, "data": present}
+    data = _present({"approvalId": request.id, "toolCallId": call_id, "reason": request.reason})
+    return {"type": "data-approval-request", "id": request.id, "data": data}
 
 
-def _approval(request: CallRequest) -> dict[str, Any]:
-    """Return an approval request in the client's format. `requestReason` is AI SDK 7's; others ignore it."""
-    if request.kind == "output":
-        return {}
-    verdict = {"approved": request.approved, "reason": request.comment, "requestReason": request.reason}
-    return {"approval": {"id": request.id} | {name: value for name, value in verdict.items() if value is not None}}
-
-
-def _open_state(request: CallRequest) -> str:
-    if request.kind == "output":
-        return "input-available"
-    return "approval-requested" if request.approved is None else "approval-responded"
+def _present(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
