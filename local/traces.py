@@ -23,7 +23,7 @@ from omniagent.tracing.attributes import (
     USER_ID,
     SpanKind,
 )
-from omniagent.tracing.feedback import FEEDBACK_SPAN
+from omniagent.tracing.recording import FEEDBACK_SPAN
 
 TRACES_KEPT = 1_000
 EXPORT_LIMIT = 10_000_000

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from omniagent import errors
 from omniagent.http.fastapi_app import install_problems
 from omniagent.http.json_body import MAX_BODY_DEPTH, read_json
-from omniagent.tracing.binding import bound_fields
+from omniagent.tracing.spans import bound_fields
 
 Json = dict[str, Any]
 SECRET = "mongodb://ada:hunter22@db.internal"
@@ -167,7 +167,7 @@ async def test_a_failure_after_the_status_line_is_left_to_the_runtime(client: ht
 async def test_every_line_of_a_request_carries_its_id(
     client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen: list[str | None] = []
+    seen: list[object] = []
 
     class Watch(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

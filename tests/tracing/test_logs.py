@@ -13,7 +13,7 @@ from awslambdaric.bootstrap import LambdaLoggerHandler, StandardLogSink  # type:
 from opentelemetry.sdk.trace import TracerProvider
 
 from omniagent.tracing import OmniAgentInstrumentor, bind_context, bind_request, current_trace_id, trace_operation
-from omniagent.tracing.logs import THIRD_PARTY, bind_request_id, setup_logging
+from omniagent.tracing.logs import THIRD_PARTY, setup_logging
 
 logger = logging.getLogger("omniagent.test")
 
@@ -55,7 +55,7 @@ def out(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> io.S
 def test_on_lambda_a_line_is_one_json_object_with_its_fields() -> None:
     out = io.StringIO()
     setup_logging(service="chat", stream=out)
-    with bind_request_id("r-1"):
+    with bind_context(request_id="r-1"):
         logger.info("The turn is %s", "complete", extra={"steps": 2, "tools": ["weather"]})
     line = json.loads(out.getvalue())
     assert line.pop("timestamp").endswith("+00:00")
@@ -74,7 +74,7 @@ def test_on_lambda_a_line_is_one_json_object_with_its_fields() -> None:
 def test_in_a_terminal_a_line_is_readable_and_shows_its_fields() -> None:
     out = io.StringIO()
     setup_logging(stream=out)
-    with bind_request_id("r-1"):
+    with bind_context(request_id="r-1"):
         logger.info("The turn is %s", "complete", extra={"steps": 2, "name_of_chat": "Bern in May"})
     _, _, rest = out.getvalue().partition("  ")
     assert rest == (
@@ -87,7 +87,7 @@ async def test_every_line_carries_the_user_the_session_and_the_turn_it_is_about(
         with bind_context(session_id="s-1", turn=3):
             logger.info("turn complete")
 
-    with bind_request_id("r-1"):
+    with bind_context(request_id="r-1"):
         logger.info("request received")
         bind_request(user_id="u-1")
         await asyncio.create_task(turn())

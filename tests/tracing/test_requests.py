@@ -15,7 +15,7 @@ from omniagent.http.problems import Boundary
 from omniagent.session.ids import user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_operation, trace_request
-from omniagent.tracing.binding import bound_fields
+from omniagent.tracing.spans import bound_fields
 
 from .conftest import Recorded
 

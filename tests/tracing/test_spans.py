@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from opentelemetry import context as otel_context
 from opentelemetry.trace import SpanKind as OtelSpanKind
 from opentelemetry.trace import StatusCode
 
@@ -83,6 +84,7 @@ async def test_every_span_below_a_bound_context_carries_session_user_and_turn(re
     with bind_context(session_id="s1", user_id="u1", user_category="premium"):
         with bind_context(turn=3), trace_operation("turn"):
             await asyncio.create_task(child())
+            assert otel_context.get_value("session.id") == "s1", "other instrumentations read it"
         with trace_operation("after"):
             pass
     with trace_operation("outside"):
@@ -97,7 +99,7 @@ async def test_every_span_below_a_bound_context_carries_session_user_and_turn(re
 
 
 async def test_a_user_found_during_a_request_is_on_its_span_and_on_those_that_follow(recorded: Recorded) -> None:
-    with trace_operation("request"):
+    with bind_context(request_id="r1"), trace_operation("request"):
         with trace_operation("before"):
             pass
         bind_request(user_id="u1")

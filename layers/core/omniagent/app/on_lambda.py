@@ -18,7 +18,6 @@ from omniagent.persistence.store import ConversationStore
 from omniagent.project import Project
 from omniagent.settings import Settings
 from omniagent.tls import check_url
-from omniagent.tracing import configure_tracing
 from omniagent.tracing.logs import setup_logging
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import TurnRegistry
@@ -107,6 +106,8 @@ def _process_application(project: Project) -> Application:
         check_url(name, os.environ[name])
     check_url("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otel_exporter_otlp_endpoint)
     if settings.otel_exporter_otlp_endpoint:
+        from omniagent.tracing.export import configure_tracing  # imports the SDK
+
         configure_tracing(
             settings.otel_exporter_otlp_endpoint,
             service_name=service,

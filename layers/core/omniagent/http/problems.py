@@ -24,8 +24,7 @@ from omniagent.errors import (
     RequestError,
     Unauthenticated,
 )
-from omniagent.tracing import flush_traces, trace_request
-from omniagent.tracing.logs import bind_request_id
+from omniagent.tracing import bind_context, flush_traces, trace_request
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +95,7 @@ class Boundary:
                 span.set_response(message["status"], f"{scope['method']} {route}".strip())
             await send(message)
 
-        with bind_request_id(request_id, source_ip=source_ip):
+        with bind_context(request_id=request_id, source_ip=source_ip):
             try:
                 with trace_request(scope["method"], Headers(scope=scope)) as span:
                     try:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from omniagent.invocation import ends_within
 from omniagent.lambda_runtime import event_loop
-from omniagent.tracing import flush_traces
-from omniagent.tracing.logs import bind_request_id
+from omniagent.tracing import bind_context, flush_traces
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -42,7 +41,7 @@ def job_handler(jobs: Jobs) -> "Callable[[dict[str, Any], LambdaContext], dict[s
         seconds_left = context.get_remaining_time_in_millis() / 1000
         end = time.monotonic() + seconds_left
         deadline = end - jobs.margin_seconds
-        with bind_request_id(context.aws_request_id), ends_within(seconds_left):
+        with bind_context(request_id=context.aws_request_id), ends_within(seconds_left):
             try:
                 if "Records" not in event:
                     return event_loop.run(jobs.invoke(event, deadline))

@@ -19,7 +19,7 @@ from omniagent.aws.http_pool import open_pool
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.asgi import StreamingHandler
 from omniagent.lambda_runtime.runtime import StreamingRuntimeClient
-from omniagent.tracing.logs import bind_request_id
+from omniagent.tracing import bind_context
 
 if TYPE_CHECKING:
     import httpcore2
@@ -67,7 +67,7 @@ class SharedProcessClient(StreamingRuntimeClient):
     ) -> None:
         invoke_id = headers["lambda-runtime-aws-request-id"]
         invocation_id = headers.get("lambda-runtime-invocation-id")
-        with bind_request_id(invoke_id):
+        with bind_context(request_id=invoke_id):
             try:
                 result = await handler.respond(json.loads(event), _context(headers))
             except Exception as error:

@@ -7,23 +7,24 @@ tracing is on. Until then every call returns at once.
 """
 
 from .attributes import SpanKind
-from .binding import bind_context, bind_request
-from .export import configure_tracing
-from .feedback import record_feedback
 from .instrumentor import OmniAgentInstrumentor, flush_traces
-from .methods import trace_method
-from .spans import (
-    Span,
+from .operations import (
+    bind_request,
     current_span,
     current_trace_id,
     current_traceparent,
+    record_feedback,
+    session_state,
     trace_job,
+    trace_method,
     trace_operation,
     trace_request,
     trace_root,
     track_state_change,
+    turn_ended,
+    turn_state,
 )
-from .states import session_state, turn_ended, turn_state
+from .spans import Span, bind_context
 
 __all__ = [
     "OmniAgentInstrumentor",
@@ -31,7 +32,6 @@ __all__ = [
     "SpanKind",
     "bind_context",
     "bind_request",
-    "configure_tracing",
     "current_span",
     "current_trace_id",
     "current_traceparent",

@@ -72,6 +72,14 @@ STATE_NAME: Final = "omniagent.state.name"
 STATE_BEFORE: Final = "omniagent.state.before"
 STATE_AFTER: Final = "omniagent.state.after"
 
+BOUND_ATTRIBUTES: Final = {
+    "session_id": SESSION_ID,
+    "user_id": USER_ID,
+    "user_category": USER_CATEGORY,
+    "turn": TURN_NUMBER,
+}
+"""The attributes that every span has of the fields that are bound where it starts."""
+
 # Attributes with text of users, models and tools. They are recorded only while content capture is on.
 CONTENT_PREFIXES: Final = (
     "input.",

@@ -1,11 +1,24 @@
-"""`configure_tracing`: the SDK with an OTLP exporter, for a process that is frozen between invocations."""
+"""`configure_tracing`: the SDK with an OTLP exporter, for a process that is frozen between invocations.
+
+Imported only when tracing is turned on: it imports the SDK.
+"""
 
 import os
 from collections.abc import Mapping
 from typing import Final
 
-from . import spans
-from .instrumentor import FLUSH_TIMEOUT_SECONDS, OmniAgentInstrumentor
+import requests
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
+from opentelemetry.util.re import parse_env_headers
+
+from . import operations
+from .instrumentor import FLUSH_TIMEOUT_SECONDS
+from .recording import OpenTelemetryRecorder
 from .redaction import hide, is_secret_name
 
 _TRACES_PATH: Final = "/v1/traces"
@@ -15,13 +28,31 @@ _SCHEDULE_DELAY_MILLIS: Final = 500
 _MIN_KEY_LENGTH: Final = 16
 
 
+class SystemIdGenerator(IdGenerator):
+    """Generates ids that no clone of this process repeats.
+
+    The SDK's own generator uses `random`, whose state is part of a SnapStart snapshot: all processes restored from one
+    would generate the same ids.
+    """
+
+    def generate_span_id(self) -> int:
+        return _random_id(8)
+
+    def generate_trace_id(self) -> int:
+        return _random_id(16)
+
+    def is_trace_id_random(self) -> bool:
+        return True
+
+
+def _random_id(size: int) -> int:
+    """Return a random number of `size` bytes. Zero marks an invalid id."""
+    return int.from_bytes(os.urandom(size)) or _random_id(size)
+
+
 def configure_tracing(
-    endpoint: str,
-    *,
-    service_name: str,
-    headers: Mapping[str, str] | str = "",
-    capture_content: bool = False,
-) -> OmniAgentInstrumentor:
+    endpoint: str, *, service_name: str, headers: Mapping[str, str] | str = "", capture_content: bool = False
+) -> None:
     """Export spans to an OTLP/HTTP collector. Does nothing if tracing is already on.
 
     `endpoint` is the collector's base URL, as in OTEL_EXPORTER_OTLP_ENDPOINT, or the full URL of its traces path.
@@ -29,23 +60,15 @@ def configure_tracing(
     (`name=value,name=value`, URL-encoded); logs mask their values. OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER
     apply.
     """
-    instrumentor = OmniAgentInstrumentor()
-    if instrumentor.is_instrumented:
-        return instrumentor
-    # Imported here to save cold-start time while tracing is off.
-    import requests
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
-
-    from .id_generator import SystemIdGenerator
-    from .recording import OpenTelemetryRecorder
-
+    if operations.active_recorder() is not None:
+        return
     session = requests.Session()
+    base = endpoint.rstrip("/")
     exporter = OTLPSpanExporter(
-        traces_url(endpoint), headers=_headers(headers), timeout=FLUSH_TIMEOUT_SECONDS, session=session
+        base if base.endswith(_TRACES_PATH) else base + _TRACES_PATH,
+        headers=_headers(headers),
+        timeout=FLUSH_TIMEOUT_SECONDS,
+        session=session,
     )
     # By default, a caller could leave its own requests out of the traces: `traceparent: …-00`.
     sampler = (
@@ -55,20 +78,13 @@ def configure_tracing(
         sampler, Resource.create({"service.name": service_name}), id_generator=SystemIdGenerator()
     )
     provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_SCHEDULE_DELAY_MILLIS))
-    spans.activate(
-        OpenTelemetryRecorder(
-            provider,
-            capture_content=capture_content,
-            on_shutdown=provider.shutdown,
-            on_disconnect=session.close,
-        )
+    recorder = OpenTelemetryRecorder(
+        provider, capture_content=capture_content, shutdown=provider.shutdown, disconnect=session.close
     )
-    return instrumentor
+    operations.activate(recorder)
 
 
 def _headers(headers: Mapping[str, str] | str) -> Mapping[str, str]:
-    from opentelemetry.util.re import parse_env_headers
-
     if isinstance(headers, str):
         for entry in headers.split(","):
             hide(entry.strip())  # the parser logs an entry that it cannot read
@@ -77,9 +93,3 @@ def _headers(headers: Mapping[str, str] | str) -> Mapping[str, str]:
         if is_secret_name(name) or len(value) >= _MIN_KEY_LENGTH:
             hide(value)
     return headers
-
-
-def traces_url(endpoint: str) -> str:
-    """Return the URL that receives the collector's traces."""
-    base = endpoint.rstrip("/")
-    return base if base.endswith(_TRACES_PATH) else base + _TRACES_PATH

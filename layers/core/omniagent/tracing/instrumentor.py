@@ -3,13 +3,10 @@
 import asyncio
 import logging
 import os
-import threading
-from collections.abc import Callable, Collection
-from contextlib import suppress
-from functools import partial
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
-from . import spans
+from . import operations
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -30,17 +27,14 @@ class OmniAgentInstrumentor:
 
     @property
     def is_instrumented(self) -> bool:
-        return spans.active_recorder() is not None
+        return operations.active_recorder() is not None
 
     def instrumentation_dependencies(self) -> Collection[str]:
         """Return the packages that have to be installed: none besides this one."""
         return ()
 
     def instrument(
-        self,
-        tracer_provider: "TracerProvider | None" = None,
-        capture_content: bool | None = None,
-        **_options: Any,
+        self, tracer_provider: "TracerProvider | None" = None, capture_content: bool | None = None, **_options: Any
     ) -> None:
         """Record spans with `tracer_provider`, or with the global one.
 
@@ -57,54 +51,49 @@ class OmniAgentInstrumentor:
 
         from .recording import OpenTelemetryRecorder
 
-        provider = tracer_provider or get_tracer_provider()
         if capture_content is None:
             capture_content = os.environ.get("TRACE_CONTENT", "").lower() in _YES
-        spans.activate(OpenTelemetryRecorder(provider, capture_content=capture_content))
+        provider = tracer_provider or get_tracer_provider()
+        operations.activate(OpenTelemetryRecorder(provider, capture_content=capture_content))
 
     def uninstrument(self, **_options: Any) -> None:
         """Stop recording. A provider made by `configure_tracing` exports its last spans and is shut down."""
-        recorder = spans.active_recorder()
-        spans.activate(None)
+        recorder = operations.active_recorder()
+        operations.activate(None)
         if recorder is not None:
             recorder.shutdown()
 
     def flush(self, timeout_seconds: float = FLUSH_TIMEOUT_SECONDS) -> bool:
-        """Export all ended spans. Returns False on a timeout. Async code awaits `flush_traces` instead."""
-        recorder = spans.active_recorder()
-        return recorder is None or recorder.flush(timeout_seconds)
+        """Export all ended spans. Returns False if it fails or takes longer. Async code awaits `flush_traces`."""
+        recorder = operations.active_recorder()
+        if recorder is None:
+            return True
+        flushed = recorder.flush()
+        try:
+            flushed.result(timeout_seconds)
+        except Exception:
+            flushed.cancel()  # unless it has begun: then it goes on in the background
+            return False
+        return True
 
 
 def disconnect_traces() -> None:
     """Export all ended spans and close the connections: they do not survive a snapshot of the process."""
-    recorder = spans.active_recorder()
-    if recorder is not None:
-        recorder.flush(FLUSH_TIMEOUT_SECONDS)
+    OmniAgentInstrumentor().flush()
+    if recorder := operations.active_recorder():
         recorder.disconnect()
 
 
 async def flush_traces(timeout_seconds: float = FLUSH_TIMEOUT_SECONDS) -> bool:
-    """Export all ended spans without blocking the event loop. Returns False on a timeout.
+    """Export all ended spans without blocking the event loop. Returns False if it fails or takes longer.
 
     Await it after the end of the stream and before the handler returns: the process is frozen then.
     """
-    recorder = spans.active_recorder()
-    return recorder is None or await _run_in_thread(partial(recorder.flush, timeout_seconds))
-
-
-async def _run_in_thread(flush: Callable[[], bool]) -> bool:
-    """Run in a new thread: hanging tools may occupy every thread of the loop's executor."""
-    loop = asyncio.get_running_loop()
-    flushed: asyncio.Future[bool] = loop.create_future()
-
-    def report(result: bool) -> None:
-        if not flushed.done():  # the waiter may have been cancelled
-            flushed.set_result(result)
-
-    def run() -> None:
-        result = flush()
-        with suppress(RuntimeError):  # the loop was closed while the flush ran
-            loop.call_soon_threadsafe(report, result)
-
-    threading.Thread(target=run, name="omniagent-flush-wait", daemon=True).start()
-    return await flushed
+    recorder = operations.active_recorder()
+    if recorder is None:
+        return True
+    try:
+        await asyncio.wait_for(asyncio.wrap_future(recorder.flush()), timeout_seconds)
+    except Exception:
+        return False
+    return True

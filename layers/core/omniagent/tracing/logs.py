@@ -9,12 +9,11 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import Any, Final, TextIO
 
-from .binding import bind_fields, bound_fields
+from .operations import current_trace_id
 from .redaction import redact, redact_text
-from .spans import current_trace_id
+from .spans import bound_fields
 
 # Below WARNING these log requests, commands and responses, with the text of users and with keys.
 THIRD_PARTY: Final = frozenset(
@@ -77,11 +76,6 @@ def setup_logging(
     if unknown:
         logger.warning("log level unknown, using INFO", extra={"log_level": unknown})
     return logger
-
-
-def bind_request_id(value: str, *, source_ip: str | None = None) -> AbstractContextManager[None]:
-    """Put a request id and the caller's address on every line logged inside, in this task and in those it starts."""
-    return bind_fields(request_id=value, **({"source_ip": source_ip} if source_ip else {}))
 
 
 class _Handler(logging.StreamHandler[TextIO]):

@@ -1,14 +1,37 @@
-"""The functions that open spans. While tracing is off each of them returns at once.
+"""A span that is not recorded, and the fields that are bound to every span and log line of the current work."""
 
-This module must not import OpenTelemetry. Recorded spans are in `recording`, which `instrument()` imports.
-"""
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Self
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
-from typing import Any, Final, Protocol, Self
+_bound: ContextVar[Mapping[str, str | int]] = ContextVar("omniagent_bound", default=MappingProxyType({}))
 
-from .attributes import SpanKind
+
+def bound_fields() -> Mapping[str, str | int]:
+    """Return the fields that a log line written here carries."""
+    return _bound.get()
+
+
+def bind_fields(**fields: str | int | None) -> None:
+    """Bind these fields until the block of `bind_context` around it ends. None and empty text are left out."""
+    _bound.set({**_bound.get(), **{name: value for name, value in fields.items() if value not in (None, "")}})
+
+
+@contextmanager
+def bind_context(**fields: str | int | None) -> Iterator[None]:
+    """Put these fields on every span and log line inside, in this task and in those it starts. Calls nest.
+
+    Spans have those of `BOUND_ATTRIBUTES`: `session_id`, `user_id`, `user_category` and `turn`.
+    """
+    before = _bound.get()
+    bind_fields(**fields)
+    try:
+        yield
+    finally:
+        # Not reset by token: a generator may be closed in another task, where the token is refused.
+        _bound.set(before)
 
 
 class Span:
@@ -38,6 +61,9 @@ class Span:
     def set_response(self, status: int, name: str | None = None) -> None:
         """Record the HTTP status of a request, and rename its span. A 5xx marks the span as failed."""
 
+    def add_event(self, name: str, attributes: Mapping[str, Any]) -> None:
+        """Record that something happened. The attributes follow the rules of `set`."""
+
     def error(self, exc: BaseException, *, public: bool = False) -> None:
         """Mark the span as failed and record the exception's type. A cancellation is not an error.
 
@@ -60,108 +86,4 @@ class Span:
         """End a span that was made current by `resumed` instead of `with`."""
 
 
-class SpanRecorder(Protocol):
-    """Starts and exports spans while tracing is on."""
-
-    def start(self, name: str, kind: SpanKind, attributes: Mapping[str, Any] | None) -> Span: ...
-
-    def start_request(self, name: str, headers: Mapping[str, str]) -> Span: ...
-
-    def start_job(self, name: str, traceparent: str) -> Span: ...
-
-    def current(self) -> Span: ...
-
-    def trace_id(self) -> str | None: ...
-
-    def bind(self, attributes: Mapping[str, Any]) -> AbstractContextManager[None]: ...
-
-    def attach(self, attributes: Mapping[str, Any]) -> None: ...
-
-    def state_change(self, what: str, before: Any, after: Any, attributes: Mapping[str, Any]) -> None: ...
-
-    def traceparent(self) -> str | None: ...
-
-    def annotate(
-        self, name: str, traceparent: str | None, attributes: Mapping[str, Any], event: Mapping[str, Any]
-    ) -> None: ...
-
-    def flush(self, timeout_seconds: float) -> bool: ...
-
-    def disconnect(self) -> None: ...
-
-    def shutdown(self) -> None: ...
-
-
 NO_SPAN: Final = Span()
-_recorder: SpanRecorder | None = None
-
-
-def active_recorder() -> SpanRecorder | None:
-    return _recorder
-
-
-def activate(recorder: SpanRecorder | None) -> None:
-    """Start all later spans with `recorder`. None turns tracing off."""
-    global _recorder  # noqa: PLW0603 - one process has one tracer, and a plain global is the cheapest check
-    _recorder = recorder
-
-
-def trace_operation(
-    name: str, *, kind: SpanKind | str = SpanKind.CHAIN, attributes: Mapping[str, Any] | None = None
-) -> Span:
-    """Open a span around a block: `with trace_operation("context") as span:`.
-
-    Spans opened inside, also in tasks started inside, become its children. Do not `yield` inside the block: the span
-    would become current in the code that iterates the generator. See `Span.resumed`.
-    """
-    if _recorder is None:
-        return NO_SPAN
-    return _recorder.start(name, SpanKind(kind), attributes)
-
-
-def trace_root(name: str) -> Span:
-    """Open a span around a block that is not part of a request, a job or another span: its spans are one trace."""
-    if _recorder is None or _recorder.trace_id() is not None:
-        return NO_SPAN
-    return _recorder.start(name, SpanKind.CHAIN, None)
-
-
-def trace_request(name: str, headers: Mapping[str, str]) -> Span:
-    """Open the span of one HTTP request, the root of all spans of the request.
-
-    It continues the caller's trace if the headers have a valid W3C `traceparent`.
-    """
-    if _recorder is None:
-        return NO_SPAN
-    return _recorder.start_request(name, headers)
-
-
-def trace_job(name: str, traceparent: str) -> Span:
-    """Open the span of a job from a queue. It continues the sender's trace.
-
-    Inside another instrumentation's span, it is that span's child and has a link to the sender's span.
-    """
-    if _recorder is None:
-        return NO_SPAN
-    return _recorder.start_job(name, traceparent)
-
-
-def current_span() -> Span:
-    """Return the current span, or one that does nothing."""
-    return NO_SPAN if _recorder is None else _recorder.current()
-
-
-def current_trace_id() -> str | None:
-    """Return the current trace id as 32 hex digits, or None outside of any span."""
-    return None if _recorder is None else _recorder.trace_id()
-
-
-def current_traceparent() -> str | None:
-    """Return the current span as a W3C `traceparent`, by which a later span can join its trace."""
-    return None if _recorder is None else _recorder.traceparent()
-
-
-def track_state_change(what: str, before: Any, after: Any, **attributes: Any) -> None:
-    """Record on the current span that `what` went from one state to another. States are names or numbers, not text."""
-    if _recorder is not None:
-        _recorder.state_change(what, before, after, attributes)

@@ -40,8 +40,8 @@ from omniagent.messages import FinishReason, Usage
 from omniagent.settings import Settings
 from omniagent.team_code import team_code
 from omniagent.tracing import Span, SpanKind, attributes, trace_operation
+from omniagent.tracing.operations import active_recorder
 from omniagent.tracing.redaction import redact
-from omniagent.tracing.spans import active_recorder
 
 _MAX_TRACED_CALLS = 20
 """A span keeps 128 attributes and then drops the oldest."""

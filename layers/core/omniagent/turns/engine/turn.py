@@ -15,7 +15,7 @@ from omniagent.messages import DataPart, FinishReason, steering_of
 from omniagent.protocol import events
 from omniagent.team_code import team_code
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
-from omniagent.tracing.states import TurnPhase
+from omniagent.tracing.operations import TurnPhase
 from omniagent.turns.engine import side_work
 from omniagent.turns.engine.ending import Ending, conclude
 from omniagent.turns.engine.run import TurnRun
