@@ -48,7 +48,7 @@ def test_each_public_name_is_documented(module: ModuleType, name: str) -> None:
 
 RUNTIME_TYPES = {
     *("SessionState", "Change", "RollingSummary", "OpenTurns", "SessionAddress"),
-    *("Chunk", "Signals", "MongoDB", "Catalog", "Announcements"),
+    *("Chunk", "Signals", "MongoDB", "Catalog"),
 }
 """What the runtime passes to sessions, stores, registries and the application. A team hands those on and calls none of
 the methods that take them.

@@ -19,9 +19,10 @@ from omniagent.ai.providers.model_calls import complete
 from omniagent.app.application import Application
 from omniagent.app.on_lambda import AwsPlatform, get_application
 from omniagent.app.platform import Platform
+from omniagent.app.summary_jobs import SummaryJobs
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import ConfigurationError, ModelAuthError, NoQueue, StorageRejected
+from omniagent.errors import ConfigurationError, ModelAuthError, ModelUnavailable, NoQueue, StorageRejected
 from omniagent.http.chat_app import chat_app
 from omniagent.http.sessions_app import sessions_app
 from omniagent.messages import ChatMessage
@@ -169,6 +170,19 @@ async def test_names_and_summaries_are_counted_in_the_metrics(
     assert min(counted["NameInputTokens"], counted["SummaryInputTokens"]) > 0
 
 
+async def test_a_model_server_that_fails_is_logged_and_counts_nothing(
+    application: Application, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Down(ScriptedModel):
+        async def shutdown_date(self) -> None:
+            raise ModelUnavailable("down")
+
+    application.project = Project(agent=Agent("shop", "", model="scripted/x"), providers={"scripted": Down()})
+    assert (await SummaryJobs(application).invoke({"model_ends": True}, 0))["ending"] == []
+    assert "model ends not checked" in caplog.text
+    assert "ModelsEndingSoon" not in capsys.readouterr().out
+
+
 async def test_closing_stores_what_was_streamed_before_the_model_is_closed(
     application: Application,
 ) -> None:
@@ -215,11 +229,11 @@ def test_turns_are_registered_where_the_settings_say() -> None:
 
 async def test_a_summary_cannot_be_queued_without_a_queue(application: Application, local_aws: Aws) -> None:
     with pytest.raises(NoQueue):
-        await application.platform.summary_queue.send_summary("key")
+        await application.platform.summary_queue.send({})
     url = f"{local_aws.endpoint}/123456789012/missing"
     application.platform = AwsPlatform(replace(application.settings, summary_queue_url=url))
     with pytest.raises(ConfigurationError, match="QueueDoesNotExist"):
-        await application.platform.summary_queue.send_summary("key")
+        await application.platform.summary_queue.send({})
 
 
 def test_the_environment_says_whether_this_is_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:

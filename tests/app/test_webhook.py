@@ -13,7 +13,7 @@ import pytest
 from omniagent import Agent, Project, Settings
 from omniagent.app.application import Application
 from omniagent.app.on_lambda import AwsPlatform
-from omniagent.app.webhook import TurnEvent, WebhookClient, signed_headers
+from omniagent.app.webhook import TurnEvent, deliver, signed_headers
 from omniagent.errors import ConfigurationError, WebhookFailed
 from omniagent.messages import CallRequest, TextPart, ToolPart, Usage
 from omniagent.session.live import SessionMessage
@@ -68,7 +68,7 @@ def test_a_turn_that_waits_again_for_something_else_is_another_event() -> None:
 async def test_an_event_is_delivered_with_its_headers(status: int) -> None:
     body = TurnEvent.of("u:s", ANSWER).body(user="ada", session_id="s")
     with Endpoint((status, b"")) as server:
-        await WebhookClient(server.url).deliver("evt_1", body, SECRET)
+        await deliver(server.url, "evt_1", body, SECRET)
     assert server.bodies == [body]
     [headers] = server.requests
     sent_at = int(headers["webhook-timestamp"])
@@ -79,7 +79,7 @@ async def test_an_event_is_delivered_with_its_headers(status: int) -> None:
 @pytest.mark.parametrize("status", [301, 307, 400, 410, 500])
 async def test_whatever_else_is_answered_is_a_failure_and_redirects_are_not_followed(status: int) -> None:
     with Endpoint((status, b"moved")) as server, pytest.raises(WebhookFailed, match=str(status)):
-        await WebhookClient(server.url).deliver("evt_1", b"{}", SECRET)
+        await deliver(server.url, "evt_1", b"{}", SECRET)
     assert len(server.requests) == 1
 
 
@@ -91,9 +91,9 @@ async def test_a_server_that_does_not_answer_is_given_up() -> None:
     async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(WebhookFailed, match="Timeout"):
-            await WebhookClient(url, timeout_seconds=0.05).deliver("evt_1", b"{}", SECRET)
+            await deliver(url, "evt_1", b"{}", SECRET, timeout_seconds=0.05)
     with pytest.raises(WebhookFailed, match="ConnectError"):
-        await WebhookClient("http://127.0.0.1:1").deliver("evt_1", b"{}", SECRET)
+        await deliver("http://127.0.0.1:1", "evt_1", b"{}", SECRET)
 
 
 async def test_a_server_that_never_comes_to_the_end_of_its_answer_is_given_up() -> None:
@@ -106,7 +106,7 @@ async def test_a_server_that_never_comes_to_the_end_of_its_answer_is_given_up() 
     async with asyncio.timeout(60), await asyncio.start_server(trickle, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(WebhookFailed, match="Timeout"):
-            await WebhookClient(url, timeout_seconds=0.5).deliver("evt_1", b"{}", SECRET)
+            await deliver(url, "evt_1", b"{}", SECRET, timeout_seconds=0.5)
 
 
 @pytest.mark.parametrize("secret", ["", " ", "whsec_", f"{SECRET} whsec_"])

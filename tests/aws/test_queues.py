@@ -8,10 +8,9 @@ import boto3
 import pytest
 
 from local.aws import Aws
-from omniagent.app.queues import SummaryQueue
 from omniagent.aws.json_api import SQS
 from omniagent.aws.sqs import MAX_DELAY_SECONDS, SqsQueue
-from omniagent.errors import ConfigurationError, NoQueue, QueueUnavailable
+from omniagent.errors import ConfigurationError, QueueUnavailable
 from tests.fixtures.endpoint import Endpoint
 
 
@@ -29,15 +28,12 @@ def received(aws: Aws, url: str) -> list[Any]:
     return [json.loads(message["Body"]) for message in messages]
 
 
-async def test_a_session_to_summarize_arrives(aws: Aws, queue_url: str) -> None:
-    queue = SummaryQueue(SqsQueue(queue_url))
-    await queue.send_summary("user:session")
-    await queue.send_summary("user:other", rebuild=True)
+async def test_a_message_arrives_and_its_delay_is_cut_to_what_sqs_allows(aws: Aws, queue_url: str) -> None:
+    queue = SqsQueue(queue_url)
+    await queue.send({"session_id": "user:session", "rebuild": True})
+    await queue.send({}, delay_seconds=MAX_DELAY_SECONDS * 2)
     await queue.aclose()
-    assert sorted(received(aws, queue_url), key=str) == [
-        {"session_id": "user:other", "rebuild": True},
-        {"session_id": "user:session", "rebuild": False},
-    ]
+    assert received(aws, queue_url) == [{"session_id": "user:session", "rebuild": True}]
 
 
 @pytest.fixture
@@ -66,19 +62,11 @@ async def test_the_request_is_the_one_that_boto3_makes() -> None:
     assert ours["content-type"] == request.headers["Content-Type"].decode() == SQS.content_type
 
 
-async def test_a_delay_is_cut_to_what_sqs_allows(queue_url: str) -> None:
-    queue = SqsQueue(queue_url)
-    await queue.send({}, delay_seconds=MAX_DELAY_SECONDS * 2)
-    await queue.aclose()
-
-
 async def test_a_missing_queue_is_a_wrong_setting(queue_url: str) -> None:
     queue = SqsQueue(queue_url.replace("queue-of-tests", "missing"))
     with pytest.raises(ConfigurationError, match=r"missing.*QueueDoesNotExist"):
         await queue.send({})
     await queue.aclose()
-    with pytest.raises(NoQueue):
-        await SummaryQueue().send_summary("key")
 
 
 @pytest.mark.usefixtures("_keys")

@@ -8,7 +8,7 @@ from opentelemetry.trace import SpanKind
 
 from omniagent import Agent, Project
 from omniagent.app.application import Application
-from omniagent.app.queues import SummaryQueue
+from omniagent.app.queues import JobQueue
 from omniagent.app.run_jobs import RunJobs
 from omniagent.app.summary_jobs import SummaryJobs
 from omniagent.aws.sqs import SqsQueue
@@ -36,9 +36,9 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> None:
 async def sent_message() -> dict[str, object]:
     """Send a session to be summarized, and return the message."""
     with Endpoint((200, {})) as endpoint:
-        queue = SummaryQueue(SqsQueue(f"{endpoint.url}/123456789012/summaries"))
+        queue = JobQueue(SqsQueue(f"{endpoint.url}/123456789012/summaries"))
         with trace_operation("turn"):
-            await queue.send_summary("user:session")
+            await queue.send({"session_id": "user:session", "rebuild": False})
         await queue.aclose()
     message: dict[str, object] = json.loads(json.loads(endpoint.bodies[0])["MessageBody"])
     return message

@@ -17,7 +17,7 @@ from omniagent.app.platform import Platform
 from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
 from omniagent.budget.spending import SpendingCounter
-from omniagent.errors import ConfigurationError, RegistryUnavailable, StorageError, TooManyReaders
+from omniagent.errors import ConfigurationError, OmniAgentError, RegistryUnavailable, StorageError, TooManyReaders
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.contracts import DocumentModels
@@ -28,6 +28,7 @@ from omniagent.project import Project
 from omniagent.session.ids import new_id, user_id_of
 from omniagent.settings import Budget, Settings
 from omniagent.tls import check_mongodb_uri, check_url, check_webhook_url, is_laptop
+from omniagent.tracing import bind_context, trace_job
 from omniagent.tracing.redaction import hide
 from omniagent.turns.registry import TurnRegistry
 
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from omniagent.ai.operator import TurnOperator
     from omniagent.ai.result import RunResult
     from omniagent.ai.runner import RunnerOptions
-    from omniagent.app.announcements import Announcements
     from omniagent.session.addresses import SessionAddress
+    from omniagent.session.live import SessionMessage
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,6 @@ class Application:
         if self.settings.webhook_url:
             self._check_webhook()
         self.local = is_laptop() if local is None else local
-        self._models = project.documents or DocumentModels()
         self._adapter: MongoBackendAdapter | None = None
         self._store: ConversationStore | None = None
         self._opening = asyncio.Lock()
@@ -83,7 +83,7 @@ class Application:
                 if platform.has_changing_secret(vendor)
             },
             verbose_errors=self.local,
-            on_refused_field=platform.emit_refused_field,
+            on_refused_field=lambda _: self.platform.emit({"RefusedFields": 1}),  # the log names it
         )
 
     @cached_property
@@ -113,13 +113,6 @@ class Application:
             budgets=project.budgets,
         )
 
-    @property
-    def announcements(self) -> "Announcements":
-        """The events for the operator's webhook. Used only if one is set."""
-        from omniagent.app.announcements import Announcements
-
-        return Announcements(self.platform, self.store)
-
     @asynccontextmanager
     async def serving(self, *signals: int) -> AsyncIterator[None]:
         """Run in a server: connect, and finish turns whose process died for as long as the block lasts.
@@ -132,7 +125,7 @@ class Application:
             store = await self.store()
             if signals and self._adapter is not None:
                 self._adapter.end_turns_on(*signals)
-            async with Sweeper(store, self.runner_at, settings=self.settings):
+            async with Sweeper(store, self.runner_at, self.settings).running():
                 yield
         finally:
             await self.close()
@@ -145,11 +138,11 @@ class Application:
             try:
                 return await self._open()
             except StorageError as exc:
-                if not is_refused_login(exc):
-                    raise
-                if not await self._login_changed(exc):
+                if await self._login_changed(exc):
+                    return await self._open()
+                if is_refused_login(exc):
                     raise ConfigurationError(f"MongoDB refuses the login of MONGODB_URI: {exc}") from exc
-                return await self._open()
+                raise
 
     async def build_indexes(self) -> None:
         """Build the indexes that are missing, however long it takes. Not within a request."""
@@ -185,25 +178,24 @@ class Application:
 
     async def runner(self, user: str, session_id: str | None, *, category: str | None = None) -> "TurnOperator":
         """Return the runner of one session with the project's agent."""
-        return self.runner_for(await self.session(user, session_id, category=category))
+        return self._runner_of(await self.session(user, session_id, category=category))
 
     async def runner_of_key(self, key: str) -> "TurnOperator":
         """Return the runner for a job that knows only the session's key. Raises `NotFound`."""
-        return self.runner_for(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
+        return self._runner_of(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
 
     async def runner_of_request(self, request_id: str) -> "tuple[TurnOperator, str]":
         """Return the runner of the session that a request belongs to, and the id of the answer that contains it."""
         key, message_id = await (await self.catalog()).find_request(request_id)
         return await self.runner_of_key(key), message_id
 
-    def runner_for(self, session: MongoSessionManager) -> "TurnOperator":
+    def _runner_of(self, session: MongoSessionManager) -> "TurnOperator":
         """Return the runner of a session, with the hooks, budget and approvers of this deployment."""
         from omniagent.ai.operator import OwnOperator
         from omniagent.turns.hooks import RuntimeHooks
 
-        run_queue = self.platform.run_queue
         hooks = RuntimeHooks(
-            on_work=partial(run_queue.send_run, session.key) if run_queue.exists else None,
+            on_work=partial(self.queue_run, session.key) if self.platform.run_queue.exists else None,
             on_end=partial(self._turn_ended, session.key),
             on_model_call=self.platform.emit_model_call,
             on_refusal=self.platform.emit_refusal,
@@ -215,6 +207,10 @@ class Application:
         """Return the runner of the session with this address."""
         return await self.runner(address.user, address.session_id, category=address.category)
 
+    async def queue_run(self, key: str) -> None:
+        """Queue a session that has work: a turn that was handed over or is dead, or messages in line."""
+        await self.platform.run_queue.send({"kind": "run", "session_id": key})
+
     async def queue_summary(self, key: str, *, rebuild: bool = False) -> bool:
         """Queue an update of a session's summary, or a rebuild, for the summary function.
 
@@ -224,7 +220,7 @@ class Application:
         try:
             is_new = await catalog.note_summary_queued(key, rebuild=rebuild)
             if is_new:
-                await self.platform.summary_queue.send_summary(key, rebuild=rebuild)
+                await self.platform.summary_queue.send({"session_id": key, "rebuild": rebuild})
         except BaseException:  # the note may be stored, although that failed
             await catalog.note_summary_done(key, rebuild=rebuild)
             raise
@@ -235,7 +231,30 @@ class Application:
         if is_done:
             await (await self.catalog()).note_summary_done(key, rebuild=rebuild)
         else:
-            await self.platform.summary_queue.send_summary(key, rebuild=rebuild)
+            await self.platform.summary_queue.send({"session_id": key, "rebuild": rebuild})
+
+    async def announce(self, key: str, answer: "SessionMessage") -> None:
+        """Queue the event of a turn's end for the operator's webhook, then record it.
+
+        If that fails, it may be sent twice, with the same id.
+        """
+        from omniagent.app.webhook import TurnEvent
+
+        event = TurnEvent.of(key, answer)
+        message = {"kind": "webhook", "session_id": key, "event": event.model_dump(mode="json")}
+        await self.platform.run_queue.send(message)
+        await (await self.catalog()).note_announced(key, answer.id, event.id)
+
+    @asynccontextmanager
+    async def job(self, key: str, traceparent: str) -> AsyncIterator[None]:
+        """Do a job inside: with the ids of its session in logs and traces, and `recover` if it fails."""
+        user_id, _, session_id = key.partition(":")
+        with bind_context(session_id=session_id, user_id=user_id), trace_job("job", traceparent):
+            try:
+                yield
+            except OmniAgentError as exc:
+                await self.recover(exc)
+                raise
 
     async def recover(self, error: BaseException) -> None:
         """After a failed request: if MongoDB refused the login and the secret has changed, drop the connection."""
@@ -281,7 +300,7 @@ class Application:
         if result.summary_missed and self.platform.summary_queue.exists:
             await self.queue_summary(key)
         if self.settings.webhook_url and result.stored:
-            await self.announcements.announce(key, answer)
+            await self.announce(key, answer)
 
     def _check_webhook(self) -> None:
         hide(self.settings.webhook_secret)
@@ -299,7 +318,7 @@ class Application:
             self._adapter = MongoBackendAdapter(
                 uri,
                 settings.mongodb_database,
-                documents=self._models,
+                documents=self.project.documents or DocumentModels(),
                 timeout_seconds=settings.mongodb_timeout_seconds,
                 pool_size=settings.mongodb_pool_size,
             )
@@ -307,7 +326,7 @@ class Application:
         return self._store
 
     async def _login_changed(self, error: BaseException) -> bool:
-        if not self.platform.has_changing_secret("mongodb") or not is_refused_login(error):
+        if not is_refused_login(error):
             return False
         before = await self.platform.secret("mongodb")
         if await self.platform.secret("mongodb", refresh=True) == before:

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
-from omniagent.app.queues import RunQueue, SummaryQueue
+from omniagent.app.queues import JobQueue
 from omniagent.budget.spending import SpendingCounter
 from omniagent.errors import (
     BudgetExceeded,
     ConfigurationError,
     ModelRejected,
+    NoRunQueue,
     RequestError,
     TooManyRequests,
     TurnLost,
@@ -36,8 +37,8 @@ class Platform:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.run_queue = RunQueue()
-        self.summary_queue = SummaryQueue()
+        self.run_queue = JobQueue(missing=NoRunQueue)
+        self.summary_queue = JobQueue()
 
     def registry(self, store: "ConversationStore | None") -> TurnRegistry:
         """Return the registry of running turns, for as long as this store is open."""
@@ -104,14 +105,6 @@ class Platform:
     def emit_refusal(self, refusal: BudgetExceeded) -> None:
         """Count a request or a model call that a budget has refused."""
         self.emit({"RateRefusals" if isinstance(refusal, TooManyRequests) else "BudgetRefusals": 1})
-
-    def emit_ending_models(self, count: int) -> None:
-        """Count the models that end soon. Also 0, which ends an alarm."""
-        self.emit({"ModelsEndingSoon": count})
-
-    def emit_refused_field(self, name: str) -> None:  # noqa: ARG002 - the log has it; as a dimension, each would cost a metric
-        """Count a field of a request that a model's API refused and that was left out."""
-        self.emit({"RefusedFields": 1})
 
     async def aclose(self) -> None:
         """Close the connections. They are opened again when they are used."""

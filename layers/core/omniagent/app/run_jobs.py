@@ -7,32 +7,26 @@ import logging
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from omniagent.ai.runner import until
 from omniagent.app.application import Application
-from omniagent.app.queues import MAX_TRIES, bind_key, retry_pause
-from omniagent.app.sweep import erase_marked, sessions_with_work
-from omniagent.app.webhook import TurnEvent
+from omniagent.app.queues import MAX_TRIES, retry_pause
+from omniagent.app.sweep import erase_marked, finish, sessions_with_work
+from omniagent.app.webhook import TurnEvent, deliver
 from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, TooManyTurns, TurnInProgress
 from omniagent.persistence.live_turns import list_live_turns
 from omniagent.session.ids import ID_PATTERN, new_id, session_key, user_id_of
 from omniagent.session.query import Query
 from omniagent.settings import Busy
-from omniagent.tracing import trace_job
-
-if TYPE_CHECKING:
-    from omniagent.ai.operator import TurnOperator
 
 logger = logging.getLogger(__name__)
 
 BUSY_SECONDS: Final = 5
 """The pause before the next try of a session whose user has too many running turns."""
-MIN_TURN_SECONDS: Final = 30.0
-"""With less time left, the next turn is left to another invocation."""
 UNANNOUNCED_AFTER: Final = timedelta(minutes=1)
 """How long an answer may wait for its own process to queue its event."""
 UNANNOUNCED_PIECE: Final = 100
@@ -53,18 +47,6 @@ class RunJob(BaseModel):
         """The key of the job's session. Empty: it has none."""
         return ""
 
-    async def send_again(self, application: Application, seconds: float, **changes: Any) -> None:
-        """Queue this job again with a delay."""
-        again = self.model_dump(mode="json", exclude={"traceparent"}) | changes
-        await application.platform.run_queue.send(again, delay_seconds=seconds)
-
-    async def run(self, application: Application, deadline: float) -> dict[str, Any]:
-        """Do the work before the deadline, a `time.monotonic()`, and return what was done.
-
-        If it raises an `OmniAgentError`, the job is sent again later.
-        """
-        raise NotImplementedError
-
 
 class SessionJob(RunJob):
     """Does what a session needs: finishes a turn whose process died or handed it over, answers messages in line.
@@ -79,51 +61,18 @@ class SessionJob(RunJob):
     def key(self) -> str:
         return self.session_id
 
-    async def run(self, application: Application, deadline: float) -> dict[str, Any]:
-        try:
-            runner = await application.runner_of_key(self.session_id)
-            return {"status": await self._take_up(application, runner, deadline)}
-        except NotFound:
-            return {"status": "not_found"}
 
-    async def _take_up(self, application: Application, runner: "TurnOperator", deadline: float) -> str:
-        status = "nothing"
-        while True:
-            try:
-                stream = await runner.take_up(deadline=deadline)
-            except TooManyTurns:
-                await self.send_again(application, BUSY_SECONDS)
-                return "busy"
-            if stream is None:
-                return status
-            await stream.ended()
-            status = "ran"
-            if time.monotonic() > deadline - MIN_TURN_SECONDS:
-                return status  # the end of the turn has queued the session if there is more
+class WebhookJob(SessionJob):
+    """Delivers an event to the operator's webhook."""
+
+    kind: Literal["webhook"]  # type: ignore[assignment]  # it has a session, too
+    event: TurnEvent
 
 
 class SweepJob(RunJob):
     """Finds sessions that need somebody, and queues a job for each. Deletes what is marked. Sent by the schedule."""
 
     kind: Literal["sweep"]
-
-    async def run(self, application: Application, deadline: float) -> dict[str, Any]:
-        store = await application.store()
-        found = await sessions_with_work(store, application.runner_at)
-        for address in found:
-            if time.monotonic() > deadline:
-                break  # the next sweep finds the rest
-            await application.platform.run_queue.send_run(address.key)
-        announced = 0
-        if application.settings.webhook_url:
-            catalog, before = await application.catalog(), datetime.now(UTC) - UNANNOUNCED_AFTER
-            for key, answer in await catalog.unannounced(before, UNANNOUNCED_PIECE):
-                await application.announcements.announce(key, answer)
-                announced += 1
-        end, days = min(deadline, time.monotonic() + ERASE_SECONDS), application.settings.session_retention_days
-        if failed := await erase_marked(store, application.runner_at, until(end), retention_days=days):
-            raise OmniAgentError(f"{failed} deletions failed")  # the alarm; the next sweep tries again
-        return {"status": "swept", "sessions": len(found), "events": announced}
 
 
 class ScheduledJob(RunJob):
@@ -146,56 +95,18 @@ class ScheduledJob(RunJob):
     """The agent of a new session, if the project has several."""
 
     @property
-    def key(self) -> str:
-        return session_key(user_id_of(self.user), self._session)
-
-    @property
-    def _session(self) -> str:
-        return self.session_id or self._message_id
-
-    @property
-    def _message_id(self) -> str:
+    def message_id(self) -> str:
         return f"{self.schedule}-{self.time.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
-    async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - one write
-        """Put the message in line. Its turn is a job of its own."""
-        runner = await application.runner(self.user, self._session, category=self.category)
-        query = Query(self.query, self._message_id, busy=self.busy, agent=self.agent)
-        try:
-            await runner.accept(query)
-        except NotRegenerable:
-            return {"status": "answered"}  # a redelivery
-        except TurnInProgress:
-            logger.warning("scheduled message rejected: its session is busy", extra={"schedule": self.schedule})
-            return {"status": "rejected"}
-        return {"status": "accepted"}
-
-
-class WebhookJob(RunJob):
-    """Delivers an event to the operator's webhook."""
-
-    kind: Literal["webhook"]
-    session_id: str = Field(max_length=256)
-    event: TurnEvent
-
     @property
     def key(self) -> str:
-        return self.session_id
-
-    async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - a delivery has its own time limit
-        is_delivered = await application.announcements.deliver(self.session_id, self.event, again=self.tries > 0)
-        return {"status": "delivered" if is_delivered else "dropped", "event": self.event.id}
+        return session_key(user_id_of(self.user), self.session_id or self.message_id)
 
 
 class ListJob(RunJob):
     """Lists the turns of all users that run, wait or are in line, without their text. Sent by an operator."""
 
     kind: Literal["turns"]
-
-    async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - one short query
-        found = await list_live_turns(await application.store(), LISTED_SESSIONS)
-        turns = [asdict(info) | {"id": f"{info.session_id}/{info.message_id}"} for info in found]
-        return {"status": "listed", "turns": to_jsonable_python(turns)}
 
 
 class StopJob(RunJob):
@@ -211,14 +122,6 @@ class StopJob(RunJob):
     def key(self) -> str:
         return self.id.partition("/")[0]
 
-    async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - a few writes
-        try:
-            runner = await application.runner_of_key(self.key)
-            is_stopped = await runner.stop(self.id.partition("/")[2] or None)
-        except NotFound:
-            return {"status": "not_found", "id": self.id}
-        return {"status": "stopped" if is_stopped else "nothing", "id": self.id}
-
 
 class EraseJob(RunJob):
     """Deletes a session, by its key, or a user, by their id, with everything of theirs. Sent by an operator."""
@@ -229,15 +132,6 @@ class EraseJob(RunJob):
     @property
     def key(self) -> str:
         return self.id
-
-    async def run(self, application: Application, deadline: float) -> dict[str, Any]:
-        user_id, _, session_id = self.id.partition(":")
-        try:
-            runner = await application.runner_of_key(session_key(user_id, session_id or new_id()))
-            await (runner.erase_session if session_id else runner.erase_user)(until(deadline))
-        except NotFound:
-            return {"status": "not_found", "id": self.id}
-        return {"status": "erased", "id": self.id}
 
 
 # What a function that runs tools may send. It can neither act for any user nor delete.
@@ -282,15 +176,99 @@ class RunJobs:
                 raise
             failure = {"kind": job.kind, "tries": job.tries, "cause": f"{type(exc).__name__}: {exc}"}
             logger.warning("job failed", extra=failure)
-            await job.send_again(self._application, retry_pause(job.tries), tries=job.tries + 1)
+            await self._send_again(job, retry_pause(job.tries), tries=job.tries + 1)
 
     async def _serve(self, job: InvokedJob, deadline: float) -> dict[str, Any]:
-        with bind_key(job.key), trace_job("job", job.traceparent):
-            try:
-                result = await job.run(self._application, deadline)
-            except OmniAgentError as exc:
-                await self._application.recover(exc)
-                raise
+        async with self._application.job(job.key, job.traceparent):
+            result = await self._do(job, deadline)
         facts = {name: value for name, value in result.items() if name != "turns"}
         logger.info("job ended", extra={"kind": job.kind, **facts})
         return result
+
+    async def _do(self, job: InvokedJob, deadline: float) -> dict[str, Any]:
+        """Do the work before the deadline, a `time.monotonic()`, and return what was done."""
+        match job:
+            case WebhookJob():
+                return {"status": await self._deliver(job), "event": job.event.id}
+            case SessionJob():
+                return {"status": await self._finish(job, deadline)}
+            case SweepJob():
+                return await self._sweep(deadline)
+            case ScheduledJob():
+                return {"status": await self._accept(job)}
+            case ListJob():
+                found = await list_live_turns(await self._application.store(), LISTED_SESSIONS)
+                turns = [asdict(info) | {"id": f"{info.session_id}/{info.message_id}"} for info in found]
+                return {"status": "listed", "turns": to_jsonable_python(turns)}
+            case StopJob() | EraseJob():
+                try:
+                    status = await (self._stop(job) if isinstance(job, StopJob) else self._erase(job, deadline))
+                except NotFound:
+                    status = "not_found"
+                return {"status": status, "id": job.id}
+
+    async def _finish(self, job: SessionJob, deadline: float) -> str:
+        try:
+            # The end of the last turn has queued the session if there is more.
+            return "ran" if await finish(await self._application.runner_of_key(job.key), deadline) else "nothing"
+        except TooManyTurns:
+            await self._send_again(job, BUSY_SECONDS)
+            return "busy"
+        except NotFound:
+            return "not_found"
+
+    async def _sweep(self, deadline: float) -> dict[str, Any]:
+        application = self._application
+        store = await application.store()
+        found = await sessions_with_work(store, application.runner_at)
+        for address in found:
+            if time.monotonic() > deadline:
+                break  # the next sweep finds the rest
+            await application.queue_run(address.key)
+        announced = 0
+        if application.settings.webhook_url:
+            catalog, before = await application.catalog(), datetime.now(UTC) - UNANNOUNCED_AFTER
+            for key, answer in await catalog.unannounced(before, UNANNOUNCED_PIECE):
+                await application.announce(key, answer)
+                announced += 1
+        end, days = min(deadline, time.monotonic() + ERASE_SECONDS), application.settings.session_retention_days
+        if failed := await erase_marked(store, application.runner_at, until(end), retention_days=days):
+            raise OmniAgentError(f"{failed} deletions failed")  # the alarm; the next sweep tries again
+        return {"status": "swept", "sessions": len(found), "events": announced}
+
+    async def _accept(self, job: ScheduledJob) -> str:
+        """Put the message of a schedule in line. Its turn is a job of its own."""
+        runner = await self._application.runner(job.user, job.session_id or job.message_id, category=job.category)
+        try:
+            await runner.accept(Query(job.query, job.message_id, busy=job.busy, agent=job.agent))
+        except NotRegenerable:
+            return "answered"  # a redelivery
+        except TurnInProgress:
+            logger.warning("scheduled message rejected: its session is busy", extra={"schedule": job.schedule})
+            return "rejected"
+        return "accepted"
+
+    async def _deliver(self, job: WebhookJob) -> str:
+        """Send an event to the webhook, unless none is set, or the session's user is deleted."""
+        platform, store = self._application.platform, await self._application.store()
+        address = await store.address_of(job.key)
+        if address is None or not platform.settings.webhook_url:
+            return "dropped"
+        secret = await platform.secret("webhook", refresh=job.tries > 0)
+        body = job.event.body(user=address.user, session_id=address.session_id)
+        await deliver(platform.settings.webhook_url, job.event.id, body, secret)
+        return "delivered"
+
+    async def _stop(self, job: StopJob) -> str:
+        runner = await self._application.runner_of_key(job.key)
+        return "stopped" if await runner.stop(job.id.partition("/")[2] or None) else "nothing"
+
+    async def _erase(self, job: EraseJob, deadline: float) -> str:
+        user_id, _, session_id = job.id.partition(":")
+        runner = await self._application.runner_of_key(session_key(user_id, session_id or new_id()))
+        await (runner.erase_session if session_id else runner.erase_user)(until(deadline))
+        return "erased"
+
+    async def _send_again(self, job: RunJob, seconds: float, **changes: Any) -> None:
+        again = job.model_dump(mode="json", exclude={"traceparent"}) | changes
+        await self._application.platform.run_queue.send(again, delay_seconds=seconds)

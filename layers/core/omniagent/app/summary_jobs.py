@@ -9,10 +9,8 @@ from pydantic import BaseModel, Field, model_validator
 
 from omniagent.ai.runner import TimeLeft, until
 from omniagent.app.application import Application
-from omniagent.app.queues import bind_key
 from omniagent.errors import BudgetExceeded, Forbidden, NotFound, OmniAgentError
 from omniagent.session.ids import session_key, user_id_of
-from omniagent.tracing import trace_job
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +65,7 @@ class SummaryJobs:
     async def _serve(self, job: SummaryJob, deadline: float, *, queued: bool) -> dict[str, Any]:
         """Do one job and return what was done. For a deleted session there is nothing to do."""
         time_left = until(deadline)
-        with bind_key(job.key), trace_job("job", job.traceparent):
+        async with self._application.job(job.key, job.traceparent):
             try:
                 if job.model_ends:
                     return {"status": "checked", "ending": await self._check_model_ends()}
@@ -81,27 +79,20 @@ class SummaryJobs:
                 logger.warning("summary job over budget")
                 await self._application.end_summary(job.key, rebuild=job.rebuild, is_done=True)
                 return {"session_id": job.key, "status": "over_budget"}
-            except OmniAgentError as exc:
-                await self._application.recover(exc)
-                raise
 
     async def _summarize(self, job: SummaryJob, time_left: TimeLeft, *, queued: bool) -> dict[str, Any]:
         """Update a summary. If the time is too short, the rest is queued. A queued rebuild may arrive twice: it is done
         once.
         """
         runner = await self._application.runner_of_key(job.key)
-        rebuild = job.rebuild and not (queued and await self._is_rebuilt(job.key))
+        rebuild, catalog = job.rebuild, await self._application.catalog()
+        if rebuild and queued and await catalog.summary_is_current(await catalog.get(job.key), rebuild=True):
+            rebuild = False
         result = await runner.summarize(rebuild=rebuild, time_left=time_left)
-        status = "summarized" if result.written else "unchanged"
-        if not result.is_done:
-            status = "unfinished"
+        status = "unfinished" if not result.is_done else "summarized" if result.written else "unchanged"
         await self._application.end_summary(job.key, rebuild=job.rebuild, is_done=result.is_done)
         logger.info("summary job ended", extra={"status": status, "written": result.written})
         return {"session_id": job.key, "status": status, "end_turn_number": result.end_turn_number}
-
-    async def _is_rebuilt(self, key: str) -> bool:
-        catalog = await self._application.catalog()
-        return await catalog.summary_is_current(await catalog.get(key), rebuild=True)
 
     async def _build_indexes(self, time_left: TimeLeft) -> dict[str, Any]:
         try:
@@ -124,5 +115,5 @@ class SummaryJobs:
             return []
         for end in ends:
             logger.warning("model ends soon", extra=asdict(end))
-        application.platform.emit_ending_models(len(ends))
+        application.platform.emit({"ModelsEndingSoon": len(ends)})  # also 0, which ends an alarm
         return [end.model for end in ends]

@@ -5,15 +5,16 @@ On Lambda a schedule of the run function, in a server a task.
 
 import asyncio
 import logging
+import math
 import random
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from types import TracebackType
+from functools import partial
+from typing import Final
 
 from omniagent.ai.operator import TurnOperator
-from omniagent.ai.result import AnswerStream
 from omniagent.ai.runner import TimeLeft, until
 from omniagent.aio import cancelled
 from omniagent.errors import NotFound, OmniAgentError, TooManyTurns
@@ -24,9 +25,13 @@ from omniagent.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-SESSIONS_PER_SWEEP = 1000
-LOOKS_AT_ONCE = 8
-MAX_PAUSE_SECONDS = 60.0
+SESSIONS_PER_SWEEP: Final = 1000
+LOOKS_AT_ONCE: Final = 8
+TURNS_AT_ONCE: Final = 4
+"""How many sessions a server's process takes up at once."""
+MIN_TURN_SECONDS: Final = 30.0
+"""With less time left, the next turn is left to another process."""
+MAX_PAUSE_SECONDS: Final = 60.0
 """Maximum pause after repeated failures."""
 
 OpenRunner = Callable[[SessionAddress], Awaitable[TurnOperator]]
@@ -78,65 +83,57 @@ async def erase_marked(
     return failed
 
 
+async def finish(runner: TurnOperator, deadline: float = math.inf) -> int:
+    """Finish the turn of a session, then answer the messages in line, until a `time.monotonic()` is near.
+
+    Returns how many turns ended here. Raises `TooManyTurns` if the user's limit keeps a message in line.
+    """
+    ended = 0
+    while not ended or time.monotonic() <= deadline - MIN_TURN_SECONDS:
+        stream = await runner.take_up(deadline=deadline)
+        if stream is None:
+            break
+        await stream.ended()
+        ended += 1
+    return ended
+
+
 class Sweeper:
     """Sweeps from inside a server: finishes dead turns, closes expired ones, answers messages in line, deletes.
 
     `runner` creates a session's runner from its address. Every server process may have a sweeper: the session decides
-    who gets a turn. Nothing is raised into the server; failures are logged and retried. Closing stops the sweeper.
-    Turns that it has taken up run until the store is closed.
+    who gets a turn. Nothing is raised into the server; failures are logged and retried.
     """
 
-    def __init__(
-        self,
-        sessions: SessionDirectory,
-        runner: OpenRunner,
-        *,
-        settings: Settings | None = None,
-        interval_seconds: float | None = None,
-        max_turns: int = 4,
-    ) -> None:
+    def __init__(self, sessions: SessionDirectory, runner: OpenRunner, settings: Settings) -> None:
         self._sessions = sessions
         self._runner = runner
-        settings = settings or Settings.from_env()
-        self._interval = interval_seconds or settings.lease_seconds / 2
+        self._interval = settings.lease_seconds / 2
         self._retention_days = settings.session_retention_days
-        self._max_turns = max_turns
-        self._sweeping: asyncio.Task[None] | None = None
-        self._turns: dict[str, asyncio.Task[None]] = {}
+        self._finishing: dict[str, asyncio.Task[None]] = {}
         """By session key: the tasks that wait for the turns taken up here."""
 
-    def start(self) -> None:
-        """Start sweeping every half lease. Does nothing if already started."""
-        if self._sweeping is None:
-            self._sweeping = asyncio.create_task(self._sweep_forever(), name="sweeper")
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Sweep every half lease. The turns that were taken up run until the store is closed, after this."""
+        sweeping = asyncio.create_task(self._sweep_forever(), name="sweeper")
+        try:
+            yield
+        finally:
+            await cancelled(sweeping, *self._finishing.values())
 
-    async def aclose(self) -> None:
-        """Stop sweeping. Call it before the store is closed, which ends the running turns."""
-        sweeping, self._sweeping = self._sweeping, None
-        tasks = [*([sweeping] if sweeping is not None else []), *self._turns.values()]
-        if tasks:
-            await cancelled(*tasks)
-
-    async def __aenter__(self) -> "Sweeper":
-        self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def sweep(self) -> int:
-        """Sweep once and return the number of sessions taken up. Errors of the store are raised."""
-        taken = 0
+    async def sweep(self) -> None:
+        """Sweep once. Errors of the store are raised."""
         for address in await sessions_with_work(self._sessions, self._runner):
-            if len(self._turns) >= self._max_turns:
-                break
-            if address.key not in self._turns:
-                taken += await self._take_up(address)
+            if len(self._finishing) < TURNS_AT_ONCE and address.key not in self._finishing:
+                task = asyncio.create_task(self._finish(address), name="swept session")
+                self._finishing[address.key] = task
+                task.add_done_callback(partial(self._ended, address.key))
         time_left = until(time.monotonic() + self._interval)  # a long deletion must not delay the next sweep for turns
         await erase_marked(self._sessions, self._runner, time_left, retention_days=self._retention_days)
-        return taken
+
+    def _ended(self, key: str, _: asyncio.Task[None]) -> None:
+        self._finishing.pop(key, None)
 
     async def _sweep_forever(self) -> None:
         failures = 0
@@ -151,30 +148,14 @@ class Sweeper:
                 failures = min(failures + 1, 10)
                 logger.warning("sweep failed", extra={"cause": _cause(exc)})
 
-    async def _take_up(self, address: SessionAddress) -> bool:
-        """Do what the session needs. Returns False if another process does, or it failed: then the next sweep tries."""
+    async def _finish(self, address: SessionAddress) -> None:
+        """Do what the session needs. If it fails, the next sweep tries."""
         try:
-            runner = await self._runner(address)
-            answer = await runner.take_up()
-        except TooManyTurns:
-            return False
+            await finish(await self._runner(address))
+        except (TooManyTurns, NotFound):
+            pass
         except Exception as exc:
             logger.warning("session not taken up", extra={"session_key": address.key, "cause": _cause(exc)})
-            return False
-        if answer is None:
-            return False
-        task = asyncio.create_task(self._attend(runner, answer), name="swept session")
-        self._turns[address.key] = task
-        task.add_done_callback(lambda _: self._turns.pop(address.key, None))
-        return True
-
-    async def _attend(self, runner: TurnOperator, answer: AnswerStream) -> None:
-        """Wait for the end of a turn, then answer the messages in line behind it."""
-        following: AnswerStream | None = answer
-        with suppress(TooManyTurns, NotFound):
-            while following is not None:
-                await following.ended()
-                following = await runner.take_up()
 
 
 def _cause(exc: BaseException) -> str:

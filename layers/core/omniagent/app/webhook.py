@@ -96,34 +96,27 @@ class TurnEvent(BaseModel):
         return json.dumps(event, separators=(",", ":")).encode()
 
 
-class WebhookClient:
-    """Delivers events to one URL."""
+async def deliver(
+    url: str, event_id: str, body: bytes, secret: str, *, timeout_seconds: float = DELIVERY_SECONDS
+) -> None:
+    """Send an event. Raises `WebhookFailed` unless the server answers 2xx in time. Redirects are not followed."""
+    import httpx2  # kept out of cold starts
 
-    def __init__(self, url: str, *, timeout_seconds: float = DELIVERY_SECONDS) -> None:
-        self._url = url
-        self._timeout_seconds = timeout_seconds
-
-    async def deliver(self, event_id: str, body: bytes, secret: str) -> None:
-        """Send an event. Raises `WebhookFailed` unless the server answers 2xx in time. Redirects are not followed."""
-        import httpx2  # kept out of cold starts
-
-        headers = {"content-type": "application/json", **signed_headers(secret, event_id, body)}
-        client = httpx2.AsyncClient(
-            verify=tls_context(), timeout=self._timeout_seconds, follow_redirects=False, trust_env=False
-        )
-        try:
-            # The client's own timeout applies to each read, so a server that trickles bytes would never exceed it.
-            async with (
-                asyncio.timeout(self._timeout_seconds),
-                client,
-                client.stream("POST", self._url, content=body, headers=headers) as response,
-            ):
-                status = response.status_code  # the body is not read
-        except Exception as exc:
-            # Every Exception: a redirect to an address that is none raises InvalidURL, which is not an HTTPError.
-            raise WebhookFailed(f"the webhook's server did not answer: {type(exc).__name__}") from exc
-        if not 200 <= status < 300:
-            raise WebhookFailed(f"the webhook's server answered {status}")
+    headers = {"content-type": "application/json", **signed_headers(secret, event_id, body)}
+    client = httpx2.AsyncClient(verify=tls_context(), timeout=timeout_seconds, trust_env=False)
+    try:
+        # The client's own timeout applies to each read, so a server that trickles bytes would never exceed it.
+        async with (
+            asyncio.timeout(timeout_seconds),
+            client,
+            client.stream("POST", url, content=body, headers=headers) as response,
+        ):
+            status = response.status_code  # the body is not read
+    except Exception as exc:
+        # Every Exception: a redirect to an address that is none raises InvalidURL, which is not an HTTPError.
+        raise WebhookFailed(f"the webhook's server did not answer: {type(exc).__name__}") from exc
+    if not 200 <= status < 300:
+        raise WebhookFailed(f"the webhook's server answered {status}")
 
 
 def signed_headers(secret: str, event_id: str, body: bytes, timestamp: int | None = None) -> dict[str, str]:
