@@ -11,7 +11,7 @@ from pathlib import Path
 import httpcore2
 import pytest
 
-from omniagent.network import MAX_BUFFERED_BYTES, AsyncioBackend
+from omniagent.network import AsyncioBackend
 from tests.fixtures.certificates import Certificate, make_certificate
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -37,7 +37,7 @@ async def connect(port: int) -> httpcore2.AsyncNetworkStream:
 
 
 async def test_everything_arrives_in_order_although_the_reader_is_slow() -> None:
-    sent = b"".join(b"%08d" % number for number in range(MAX_BUFFERED_BYTES // 2))
+    sent = b"".join(b"%08d" % number for number in range(500_000))
 
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(sent)
@@ -83,20 +83,6 @@ async def test_silence_is_a_read_timeout_and_the_connection_stays_usable() -> No
         await stream.aclose()
 
 
-async def test_a_peer_that_takes_nothing_is_a_write_timeout() -> None:
-    hold = asyncio.Event()
-
-    async def serve(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
-        await hold.wait()
-
-    async with server(serve) as port:
-        stream = await connect(port)
-        with pytest.raises(httpcore2.WriteTimeout):
-            await stream.write(b"x" * 50_000_000, timeout=0.05)
-        await stream.aclose()
-        hold.set()
-
-
 async def test_a_connection_that_the_peer_closed_is_readable_at_its_end_and_takes_no_more() -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -125,7 +111,7 @@ async def test_a_reset_is_a_read_error() -> None:
         await stream.aclose()
 
 
-async def test_an_idle_connection_is_not_readable_and_names_its_addresses() -> None:
+async def test_an_idle_connection_is_readable_only_once_it_is_closed() -> None:
     hold = asyncio.Event()
 
     async def serve(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
@@ -134,7 +120,6 @@ async def test_an_idle_connection_is_not_readable_and_names_its_addresses() -> N
     async with server(serve) as port:
         stream = await connect(port)
         assert not stream.get_extra_info("is_readable")
-        assert stream.get_extra_info("server_addr") == ("127.0.0.1", port)
         await stream.aclose()
         assert stream.get_extra_info("is_readable")
         hold.set()
