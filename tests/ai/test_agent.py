@@ -36,7 +36,7 @@ plain_tool = tool(plain_function)
 
 class Misnamed(Weather):
     def __init__(self) -> None:
-        self.description = None  # type: ignore[misc, assignment]  # the mistake
+        self.description = None  # type: ignore[assignment]  # the mistake
 
 
 class Report(BaseModel):

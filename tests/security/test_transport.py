@@ -10,7 +10,7 @@ from omniagent.app.application import Application
 from omniagent.app.on_lambda import AwsPlatform, get_application
 from omniagent.errors import ConfigurationError
 from omniagent.settings import Settings
-from omniagent.tls import check_mongodb_uri, check_url, is_laptop, needs_tls
+from omniagent.tls import check_url, is_laptop, needs_tls, require_mongodb_tls
 
 PROJECT = Project(agent=Agent("helper", "Be helpful."))
 PLAIN = [
@@ -63,25 +63,22 @@ async def application(on_lambda: pytest.MonkeyPatch) -> AsyncIterator[Applicatio
     await application.close()
 
 
-@pytest.mark.usefixtures("on_lambda")
 @pytest.mark.parametrize("uri", PLAIN)
 def test_mongodb_without_tls_is_refused(uri: str) -> None:
     with pytest.raises(ConfigurationError, match="TLS") as refused:
-        check_mongodb_uri(uri)
+        require_mongodb_tls(uri)
     assert "pass" not in str(refused.value)
 
 
-@pytest.mark.usefixtures("on_lambda")
 @pytest.mark.parametrize("uri", UNVERIFIED)
 def test_mongodb_behind_a_certificate_that_nobody_verifies_is_refused(uri: str) -> None:
     with pytest.raises(ConfigurationError, match="verified"):
-        check_mongodb_uri(uri)
+        require_mongodb_tls(uri)
 
 
-@pytest.mark.usefixtures("on_lambda")
 @pytest.mark.parametrize("uri", GOOD)
 def test_mongodb_with_tls_or_beside_the_function_is_taken(uri: str) -> None:
-    check_mongodb_uri(uri)
+    require_mongodb_tls(uri)
 
 
 async def test_no_connection_is_made_without_tls(application: Application) -> None:
@@ -126,6 +123,5 @@ def test_a_laptop_may_use_any_network_and_nothing_else_is_a_laptop(on_lambda: py
     assert (needs_tls(), is_laptop()) == (True, False), "on AWS the switch has no effect"
     on_lambda.setenv("LAMBDA_TASK_ROOT", str(ROOT / "functions"))
     assert (needs_tls(), is_laptop()) == (False, True)
-    check_mongodb_uri(PLAIN[0])
     on_lambda.delenv("OMNIAGENT_LOCAL")
     assert needs_tls(), "the emulator without the switch is as strict as Lambda"

@@ -10,16 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.context import check_async
 from omniagent.ai.providers import LLMProvider, ProviderFactory, check_registration
 from omniagent.ai.schema import Output_co
-from omniagent.ai.signatures import check_rule
 from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, OmniAgentError
 from omniagent.session.ids import is_id
 from omniagent.session.live import SessionHead
 from omniagent.settings import Budget, Settings, checked_defaults
 from omniagent.team_code import team_code
-from omniagent.validation import check, check_fields
+from omniagent.validation import check, check_async, check_fields, check_rule
 
 if TYPE_CHECKING:  # Beanie takes a quarter of a cold start: only a project with documents of its own imports it here
     from omniagent.ai.approvals import ApproverRule

@@ -4,7 +4,6 @@ import ipaddress
 import os
 import ssl
 import warnings
-from collections.abc import Mapping
 from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
@@ -24,36 +23,14 @@ def tls_context() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def is_laptop(environ: Mapping[str, str] | None = None) -> bool:
+def is_laptop() -> bool:
     """Whether this process was started on a laptop (OMNIAGENT_LOCAL=1). On AWS the variable has no effect."""
-    env = os.environ if environ is None else environ
-    return env.get("OMNIAGENT_LOCAL") == "1" and env.get("LAMBDA_TASK_ROOT") != TASK_ROOT
+    return os.environ.get("OMNIAGENT_LOCAL") == "1" and os.environ.get("LAMBDA_TASK_ROOT") != TASK_ROOT
 
 
-def needs_tls(environ: Mapping[str, str] | None = None) -> bool:
+def needs_tls() -> bool:
     """Whether this process is a Lambda function: what it sends crosses networks of others."""
-    env = os.environ if environ is None else environ
-    return "AWS_LAMBDA_FUNCTION_NAME" in env and not is_laptop(env)
-
-
-def check_url(name: str, url: str) -> None:
-    """Refuse a URL without TLS on Lambda, unless it leads to this machine (a collector beside the function)."""
-    if not url or not needs_tls():
-        return
-    try:
-        parts = urlsplit(url)
-        is_safe = parts.scheme == "https" or (parts.scheme == "http" and _is_this_machine(parts.hostname or ""))
-    except ValueError:
-        is_safe = False
-    if not is_safe:
-        raise ConfigurationError(f"{name} must be an https:// address: on Lambda nothing is sent in the clear")
-
-
-def check_webhook_url(url: str) -> None:
-    """Refuse the address of a webhook that is none, or without TLS on Lambda."""
-    if not is_http_address(url):
-        raise ConfigurationError("WEBHOOK_URL must be an https:// address")
-    check_url("WEBHOOK_URL", url)
+    return "AWS_LAMBDA_FUNCTION_NAME" in os.environ and not is_laptop()
 
 
 def is_http_address(url: str) -> bool:
@@ -65,10 +42,13 @@ def is_http_address(url: str) -> bool:
         return False
 
 
-def check_mongodb_uri(uri: str) -> None:
-    """Refuse a MongoDB connection without verified TLS on Lambda, unless all its servers are on this machine."""
-    if needs_tls():
-        require_mongodb_tls(uri)
+def check_url(name: str, url: str) -> None:
+    """Refuse what is no address, and on Lambda one without TLS that leads elsewhere than to this machine."""
+    if url and not is_http_address(url):
+        raise ConfigurationError(f"{name} is not an address: write it like https://api.example.com")
+    parts = urlsplit(url)
+    if parts.scheme == "http" and needs_tls() and not _is_this_machine(parts.hostname or ""):
+        raise ConfigurationError(f"{name} must be an https:// address: on Lambda nothing is sent in the clear")
 
 
 def require_mongodb_tls(uri: str) -> None:
@@ -81,11 +61,10 @@ def require_mongodb_tls(uri: str) -> None:
 
     scheme, _, rest = uri.partition("://")
     address, _, query = rest.partition("?")
-    hosts = address.partition("/")[0].rpartition("@")[2]
     try:
         with warnings.catch_warnings(action="ignore"):  # the connection will warn
             options = split_options(query, warn=True) if query else {}
-        nodes = split_hosts(hosts)
+        nodes = split_hosts(address.partition("/")[0].rpartition("@")[2])
     except (driver.PyMongoError, ValueError):
         raise ConfigurationError("the MongoDB URI is malformed: its TLS options cannot be read") from None
     if scheme == "mongodb" and all(_is_this_machine(host) for host, _ in nodes):

@@ -4,9 +4,10 @@ A class in an annotation requires an instance of it; `Annotated[…, check(funct
 own. The schemas are made here: pydantic's generator would look into every class, and costs a cold start milliseconds.
 """
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Protocol, Union, get_args, get_origin
 
@@ -50,7 +51,35 @@ def check(function: Callable[..., None], *parameters: str) -> Callable[[str, Cor
     return add
 
 
-@cache
+def check_rule(where: str, rule: Any, *parameters: str, kinds: str = "a function") -> None:
+    """Refuse what is not a function of these parameters. `kinds` says what else it could have been."""
+    if not callable(rule):
+        raise ConfigurationError(f"{where} must be {kinds} of ({', '.join(parameters)}), not {rule!r:.100}")
+    try:
+        inspect.signature(rule).bind(*parameters)
+    except TypeError as exc:
+        raise ConfigurationError(f"{where} must take ({', '.join(parameters)})") from exc
+    except ValueError:  # a built-in without a signature
+        return
+
+
+def check_async(where: str, callback: Any, *parameters: str) -> None:
+    """Refuse a callback that is not async, or not called with these parameters."""
+    is_function = inspect.isroutine(callback) or isinstance(callback, functools.partial)
+    # Of another object that can be called, only the call would show whether it is async.
+    if not (inspect.iscoroutinefunction(callback) if is_function else callable(callback)):
+        raise ConfigurationError(f"{where} must be an async function: write `async def`")
+    check_rule(where, callback, *parameters)
+
+
+def check_sync(where: str, callback: Any, *parameters: str) -> None:
+    """Refuse a callback that is async: nobody would await it."""
+    if inspect.iscoroutinefunction(callback):
+        raise ConfigurationError(f"{where} is not awaited: write `def`, without `async`")
+    check_rule(where, callback, *parameters)
+
+
+@functools.cache
 def _validator(declared: Any) -> SchemaValidator:
     is_class = isinstance(declared, type)
     hints = {each.name: each.type for each in fields(declared)} if is_class else {**declared.__annotations__}

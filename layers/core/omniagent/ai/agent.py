@@ -15,11 +15,11 @@ from pydantic import BaseModel
 from omniagent.ai.context import Callbacks, Deps, RunContext
 from omniagent.ai.providers.llm_provider import OutputFormat, Overrides, ToolSpec
 from omniagent.ai.schema import InvalidJson, Model, Output_co, strict_schema, validated
-from omniagent.ai.signatures import check_model, check_rule
-from omniagent.ai.tools import Tool, check_described, check_options
+from omniagent.ai.signatures import check_model
+from omniagent.ai.tools import Tool, check_tool
 from omniagent.errors import ConfigurationError, InvalidOutput
 from omniagent.settings import Budget
-from omniagent.validation import check, check_fields
+from omniagent.validation import check, check_fields, check_rule
 
 
 @dataclass(slots=True)
@@ -323,24 +323,19 @@ class Agent(Generic[Deps, Output_co]):
 def _checked_tools(owner: str, tools: Any) -> tuple[Tool, ...]:
     if isinstance(tools, Tool) or not isinstance(tools, Iterable):
         raise ConfigurationError(f"{owner}: tools must be a list: write tools=[…]")
-    checked = tuple(_checked_tool(owner, each) for each in tools)
+    checked = tuple(tools)
     for each in checked:
-        check_options(each)  # also what an instance has set itself
-        check_described(each)
+        if isinstance(each, type) and issubclass(each, Tool):
+            raise ConfigurationError(f"{owner}: {each.__name__} is a class: write {each.__name__}() in tools")
+        if inspect.isroutine(each):
+            raise ConfigurationError(f"{owner}: {each.__name__} is a plain function: decorate it with @tool")
+        if not isinstance(each, Tool):
+            raise ConfigurationError(f"{owner}: {each!r} is not a tool: use @tool or a subclass of Tool")
+        check_tool(each)
     names = [each.name for each in checked]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigurationError(f"{owner}: two tools are named {twice[0]!r}")
     return checked
-
-
-def _checked_tool(owner: str, each: Any) -> Tool:
-    if isinstance(each, Tool):
-        return each
-    if isinstance(each, type) and issubclass(each, Tool):
-        raise ConfigurationError(f"{owner}: {each.__name__} is a class: write {each.__name__}() in tools")
-    if inspect.isroutine(each):
-        raise ConfigurationError(f"{owner}: {each.__name__} is a plain function: decorate it with @tool")
-    raise ConfigurationError(f"{owner}: {each!r} is not a tool: use @tool or a subclass of Tool")
 
 
 def _output_format(output: type[BaseModel]) -> OutputFormat:

@@ -7,15 +7,14 @@
 The body never runs: only the signature is used. A call makes the turn wait; its output is validated on arrival.
 """
 
-import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, get_type_hints, overload
 
 from pydantic import Field, TypeAdapter, ValidationError
-from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic.errors import PydanticUserError
 
-from omniagent.ai.signatures import read_signature
-from omniagent.ai.tools import Tool, check_described, check_options
+from omniagent.ai.tools import FunctionTool
 from omniagent.errors import ConfigurationError, InvalidRequest
 from omniagent.team_code import team_code
 from omniagent.validation import problems_of
@@ -23,23 +22,24 @@ from omniagent.validation import problems_of
 MAX_CHOICES = 20
 
 
-class ClientTool(Tool[object], described=False):
+class ClientTool(FunctionTool[..., Any, object], described=False):
     """A tool without code that the client runs: the schemas of its arguments and its output."""
 
     is_client = True
 
-    def __init__(self, function: Callable[..., Any], *, name: str, description: str) -> None:
-        self.name = name  # type: ignore[misc]  # one class serves every tool, so these are per instance
-        self.description = description  # type: ignore[misc]
-        check_options(self)
-        self.Arguments, context_name = read_signature(function, name)
-        if context_name is not None:
-            raise ConfigurationError(f"client tool {name}: it runs in the client, where there is no RunContext")
-        self._output = _output_type(function, name)
-        check_described(self)
-
-    async def __call__(self, *_: Any) -> Any:
-        raise RuntimeError(f"{self.name} runs in the client only")
+    def __init__(
+        self, function: Callable[..., Any], *, name: str | None = None, description: str | None = None
+    ) -> None:
+        super().__init__(function, name=name, description=description)
+        if self._context_name is not None:
+            raise ConfigurationError(f"client tool {self.name}: it runs in the client, where there is no RunContext")
+        hints = get_type_hints(function, include_extras=True)
+        if "return" not in hints:
+            raise ConfigurationError(f"client tool {self.name}: annotate what the client returns: write `-> Model`")
+        try:
+            self._output: TypeAdapter[Any] = TypeAdapter(hints["return"])
+        except PydanticUserError as exc:
+            raise ConfigurationError(f"client tool {self.name}: its return annotation makes no schema: {exc}") from exc
 
     def parse_reply(self, arguments: Any, output: Any) -> Any:  # noqa: ARG002 - a subclass may look at them
         """Validate what the client sent for a call with these arguments. Raises `InvalidRequest`."""
@@ -65,26 +65,8 @@ def client_tool(
 ) -> ClientTool | Callable[[Callable[..., Any]], ClientTool]:
     """Declare a tool that only the client runs. Its parameters and return annotation are its schemas."""
 
-    def make(function: Callable[..., Any]) -> ClientTool:
-        if not inspect.isroutine(function):
-            raise ConfigurationError(f"@client_tool takes a function, not {function!r}")
-        return ClientTool(
-            function,
-            name=name or function.__name__,
-            description=description or inspect.getdoc(function) or "",
-        )
-
+    make = partial(ClientTool, name=name, description=description)
     return make if function is None else make(function)
-
-
-def _output_type(function: Callable[..., Any], name: str) -> TypeAdapter[Any]:
-    hints = get_type_hints(function, include_extras=True)
-    if "return" not in hints:
-        raise ConfigurationError(f"client tool {name}: annotate what the client returns: write `-> Model`")
-    try:
-        return TypeAdapter(hints["return"])
-    except (PydanticSchemaGenerationError, PydanticUserError) as exc:
-        raise ConfigurationError(f"client tool {name}: its return annotation makes no schema: {exc}") from exc
 
 
 class AskUser(ClientTool, described=False):
@@ -109,4 +91,4 @@ async def _ask_user(
     raise NotImplementedError
 
 
-ask_user = AskUser(_ask_user, name="ask_user", description=inspect.getdoc(_ask_user) or "")
+ask_user = AskUser(_ask_user, name="ask_user")

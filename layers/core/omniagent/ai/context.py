@@ -1,8 +1,6 @@
 """`RunContext`, which tools and callbacks get, and the callbacks of an agent."""
 
 import asyncio
-import functools
-import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -13,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from typing_extensions import TypeVar
 
-from omniagent.errors import ConfigurationError
 from omniagent.messages import DataPart, Part
 from omniagent.protocol.plain_json import plain
 from omniagent.session.ids import session_key, user_id_of
-from omniagent.validation import check, check_fields
+from omniagent.validation import check, check_async, check_fields
 
 if TYPE_CHECKING:
     from omniagent.ai.result import RunResult
@@ -99,7 +96,15 @@ class RunContext(Generic[Deps_co]):
         A transient part is shown but not stored. May be called from any thread. Without a client, and after the call
         has ended, it does nothing.
         """
-        part = DataPart(name=_checked_name(name), data=_checked_data(name, data), id=id)
+        if not _NAME.fullmatch(name) or name in RESERVED_NAMES:
+            reserved = " or ".join(map(repr, RESERVED_NAMES))
+            raise ValueError(
+                f"emit: the name {name!r} must be 1 to 64 characters of a-z, 0-9 and -, and not {reserved}"
+            )
+        data = plain(data)
+        if (size := len(json.dumps(data, ensure_ascii=False).encode())) > MAX_DATA_BYTES:
+            raise ValueError(f"emit: the data of {name!r} has {size} bytes as JSON; at most {MAX_DATA_BYTES} are sent")
+        part = DataPart(name=name, data=data, id=id)
         if self.sink is None:
             return
         if self.loop is None or self.loop is _running_loop():
@@ -107,54 +112,6 @@ class RunContext(Generic[Deps_co]):
         else:
             with suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self.sink, part, transient)
-
-
-def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name) or name in RESERVED_NAMES:
-        raise ValueError(
-            f"emit: the name {name!r} must be 1 to 64 characters of a-z, 0-9 and -, "
-            f"and not {' or '.join(map(repr, RESERVED_NAMES))}"
-        )
-    return name
-
-
-def _checked_data(name: str, data: Any) -> Any:
-    data = plain(data)
-    size = len(json.dumps(data, ensure_ascii=False).encode())
-    if size > MAX_DATA_BYTES:
-        raise ValueError(f"emit: the data of {name!r} has {size} bytes as JSON; at most {MAX_DATA_BYTES} are sent")
-    return data
-
-
-def check_async(where: str, callback: Any, *parameters: str) -> None:
-    """Refuse a callback that is not async, or not called with these parameters."""
-    if not _may_be_async(callback):
-        raise ConfigurationError(f"{where} must be an async function: write `async def`")
-    check_takes(where, callback, *parameters)
-
-
-def check_sync(where: str, callback: Any, *parameters: str) -> None:
-    """Refuse a callback that is async: nobody would await it."""
-    if inspect.iscoroutinefunction(callback):
-        raise ConfigurationError(f"{where} is not awaited: write `def`, without `async`")
-    check_takes(where, callback, *parameters)
-
-
-def check_takes(owner: str, function: Callable[..., Any], *parameters: str) -> None:
-    """Refuse a function that cannot be called with these parameters."""
-    try:
-        inspect.signature(function).bind(*parameters)
-    except TypeError as exc:
-        raise ConfigurationError(f"{owner} must take ({', '.join(parameters)})") from exc
-    except ValueError:  # a built-in without a signature
-        return
-
-
-def _may_be_async(callback: Any) -> bool:
-    """Functions show whether they are async. Other callables are accepted: only a call would show it."""
-    if inspect.isroutine(callback) or isinstance(callback, functools.partial):
-        return inspect.iscoroutinefunction(callback)
-    return callable(callback)
 
 
 ToolCallback = Callable[[RunContext[Deps], str, Any], Awaitable[None]]

@@ -20,7 +20,6 @@ from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_pr
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult, StreamPosition
 from omniagent.ai.schema import Output_co
-from omniagent.ai.signatures import check_rule
 from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
 from omniagent.budget.spending import SpendingCounter, agent_account
@@ -54,7 +53,7 @@ from omniagent.turns.setup import SessionSetup, TurnSetup
 from omniagent.turns.state import Moved
 from omniagent.turns.state_events import Switch
 from omniagent.turns.watch.stopping import stop_session
-from omniagent.validation import check, check_declared
+from omniagent.validation import check, check_declared, check_rule
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import Approver, ApproverRule, ToolReply, ToolRequest

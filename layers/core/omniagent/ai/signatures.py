@@ -9,20 +9,26 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, RootModel, create_model
 from pydantic.errors import PydanticUserError
 
-from omniagent.ai.context import RunContext, check_takes
+from omniagent.ai.context import RunContext
 from omniagent.errors import ConfigurationError
 
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_ORDINARY = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def read_signature(function: Callable[..., Any], name: str) -> tuple[type[BaseModel], str | None]:
     """Return the model of a function's arguments, and the parameter that takes the context."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(f"tool {name}: it yields: return one value, and use context.emit for progress")
-    hints = _hints(function, name)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as exc:
+        raise ConfigurationError(
+            f"tool {name}: the annotation {exc.name!r} is not known at run time: "
+            "import it at the top of the module, outside of TYPE_CHECKING"
+        ) from exc
     fields: dict[str, Any] = {}
     contexts: list[str] = []
-    for parameter in _parameters(function, name):
+    for parameter in inspect.signature(function).parameters.values():
         _check_parameter(parameter, hints, name)
         hint = hints[parameter.name]
         if _is_context(hint):
@@ -49,77 +55,29 @@ def check_model(owner: str, attribute: str, model: Any) -> None:
 
 def check_call(cls: type) -> bool:
     """Check the `__call__` of a tool's class and return whether it takes the context."""
-    call = cls.__call__
-    expected = "`async def __call__(self, arguments, context)`, or without the context"
+    call, owner = cls.__call__, f"tool {cls.__name__}"
+    expected = "write `async def __call__(self, arguments, context)`, or without the context"
     if not inspect.iscoroutinefunction(call):
-        raise ConfigurationError(f"tool {cls.__name__}: its __call__ is not async: write {expected}")
+        raise ConfigurationError(f"{owner}: its __call__ is not async: {expected}")
     signature = inspect.signature(call)
-    if any(_is_context(hint) for hint in _hints_of_first(call, signature)):
-        raise ConfigurationError(f"tool {cls.__name__}: its __call__ takes the context first: write {expected}")
-    if _takes(signature, "self", "arguments", "context"):
-        return True
-    if _takes(signature, "self", "arguments"):
-        return False
-    raise ConfigurationError(f"tool {cls.__name__}: its __call__ has other parameters: write {expected}")
-
-
-def check_rule(owner: str, rule: Any, *parameters: str, kinds: str = "a function") -> None:
-    """Check that a rule is a function of these parameters. `kinds` says what else it could have been."""
-    if not callable(rule):
-        raise ConfigurationError(f"{owner} must be {kinds} of ({', '.join(parameters)}), not {rule!r:.100}")
-    check_takes(owner, rule, *parameters)
-
-
-def _hints_of_first(call: Callable[..., Any], signature: inspect.Signature) -> list[Any]:
-    """Return the annotation of the first parameter after `self`, if it has one that is known."""
-    try:
-        hints = get_type_hints(call)
-    except NameError:
-        return []
-    return [hints[name] for name in list(signature.parameters)[1:2] if name in hints]
-
-
-def _takes(signature: inspect.Signature, *values: str) -> bool:
-    try:
-        signature.bind(*values)
-    except TypeError:
-        return False
-    return True
-
-
-def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except ValueError as exc:
-        raise ConfigurationError(f"tool {name} is a built-in without a signature: call it in a function") from exc
-
-
-def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    try:
-        return get_type_hints(function, include_extras=True)
-    except NameError as exc:
-        raise ConfigurationError(
-            f"tool {name}: the annotation {exc.name!r} is not known at run time: "
-            "import it at the top of the module, outside of TYPE_CHECKING"
-        ) from exc
-    except Exception as exc:  # an annotation in quotes may be any code
-        raise ConfigurationError(f"tool {name}: an annotation cannot be read: {exc}") from exc
+    if any("RunContext" in str(each.annotation) for each in list(signature.parameters.values())[1:2]):
+        raise ConfigurationError(f"{owner}: its __call__ takes the context first: {expected}")
+    for takes_context, values in ((True, ("self", "arguments", "context")), (False, ("self", "arguments"))):
+        try:
+            signature.bind(*values)
+        except TypeError:
+            continue
+        return takes_context
+    raise ConfigurationError(f"{owner}: its __call__ has other parameters: {expected}")
 
 
 def _check_parameter(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> None:
-    if parameter.kind in (*_VARIADIC, parameter.POSITIONAL_ONLY):
+    if parameter.kind not in _ORDINARY:
         raise ConfigurationError(f"tool {name}: parameter {parameter.name!r} must be an ordinary one")
-    if parameter.name == "self" and parameter.name not in hints:
-        raise ConfigurationError(f"tool {name} is a method: decorate a function, or write tool(instance.{name})")
     if parameter.name not in hints:
+        if parameter.name == "self":
+            raise ConfigurationError(f"tool {name} is a method: decorate a function, or write tool(instance.{name})")
         raise ConfigurationError(f"tool {name}: annotate the parameter {parameter.name!r} with its type")
-    if parameter.name.startswith("_"):
-        raise ConfigurationError(f"tool {name}: parameter {parameter.name!r} must not begin with an underscore")
-    hint = hints[parameter.name]
-    if get_origin(hint) in (Union, UnionType) and any(_is_context(each) for each in get_args(hint)):
-        raise ConfigurationError(
-            f"tool {name}: annotate {parameter.name!r} as RunContext alone: a tool always gets one"
-        )
 
 
 def _or_none(hint: Any) -> Any:
@@ -134,11 +92,12 @@ def _or_none(hint: Any) -> Any:
 
 
 def _is_context(hint: Any) -> bool:
-    """Whether an annotation is `RunContext` or `RunContext[…]`, also inside `Annotated` or a type alias."""
+    """Whether an annotation is `RunContext` or `RunContext[…]`, also inside `Annotated`, a union or a type alias."""
     hint = getattr(hint, "__value__", hint)
-    if get_origin(hint) is Annotated:
-        return _is_context(get_args(hint)[0])
-    return hint is RunContext or get_origin(hint) is RunContext
+    kind = get_origin(hint)
+    if kind in (Annotated, Union, UnionType):
+        return any(map(_is_context, get_args(hint)))
+    return RunContext in (hint, kind)
 
 
 def _arguments(fields: dict[str, Any], name: str) -> type[BaseModel]:
@@ -149,6 +108,6 @@ def _arguments(fields: dict[str, Any], name: str) -> type[BaseModel]:
             model = create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
         except (NameError, TypeError, ValueError, PydanticUserError) as exc:
             raise ConfigurationError(f"tool {name}: its parameters make no schema: {exc}") from exc
-    if left_out := sorted(fields.keys() - model.model_fields.keys()):  # such as `model_config`, which is pydantic's own
+    if left_out := sorted(fields.keys() - model.model_fields.keys()):  # such as `_city`, or `model_config` of pydantic
         raise ConfigurationError(f"tool {name}: {left_out[0]!r} cannot be a parameter: give it another name")
     return model

@@ -17,13 +17,18 @@ Two ways to write one:
 The context is optional in both. The model never sees it.
 """
 
+import asyncio
+import contextvars
 import inspect
 import json
+import logging
 import re
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from functools import cached_property, partial
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, overload
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
@@ -31,16 +36,20 @@ from typing_extensions import TypeVar
 from omniagent.ai.context import Deps, Deps_contra, RunContext
 from omniagent.ai.providers.llm_provider import ToolSpec
 from omniagent.ai.schema import InvalidJson, strict_schema, validated
-from omniagent.ai.signatures import check_call, check_model, check_rule, read_signature
-from omniagent.ai.tool_threads import tool_threads
-from omniagent.errors import ConfigurationError, InvalidArguments
+from omniagent.ai.signatures import check_call, check_model, read_signature
+from omniagent.errors import ConfigurationError, InvalidArguments, ToolsBusy
 from omniagent.messages import plain_text
 from omniagent.protocol.plain_json import plain
+from omniagent.validation import check_rule
+
+logger = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 30.0
 """Timeout of one tool call, unless the tool sets its own."""
 OUTPUT_CHARS = 20_000
 """Maximum length of a tool's output; longer output is truncated."""
+MAX_THREADS = 64
+"""Maximum number of sync tools that run at once."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 P = ParamSpec("P")
@@ -65,18 +74,18 @@ class Tool(ABC, Generic[Deps_contra]):
     `Tool[Shop]` is for agents with `deps` of that type, `Tool[object]` for every agent.
     """
 
-    name: ClassVar[str] = ""
-    description: ClassVar[str] = ""
-    timeout_seconds: ClassVar[float] = TIMEOUT_SECONDS
+    name: str = ""
+    description: str = ""
+    timeout_seconds: float = TIMEOUT_SECONDS
     approval: Approval[Any] = False
     """Whether a call waits for a human's approval. In a class, a rule is a method."""
-    is_client: ClassVar[bool] = False
+    is_client: bool = False
     """Only the client can run it: every call waits for its output."""
-    retry_safe: ClassVar[bool] = False
+    retry_safe: bool = False
     """If its process dies, a call is run again with the same `call_id`. Otherwise its outcome counts as unknown."""
 
     Arguments: type[BaseModel]
-    _takes_context: ClassVar[bool] = False
+    _takes_context: bool = False
 
     def __init_subclass__(cls, *, described: bool = True, **kwargs: Any) -> None:
         """Check the class and name the tool after it, unless (not `described`) its instances have their own names."""
@@ -87,8 +96,6 @@ class Tool(ABC, Generic[Deps_contra]):
         cls._takes_context = check_call(cls)
         cls.name = cls.__dict__.get("name") or _snake(cls.__name__)
         cls.description = cls.__dict__.get("description") or _own_doc(cls)
-        check_options(cls)
-        _check_approval(cls.name, cls.approval, "self", "context", "arguments")
 
     @abstractmethod
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,6 +143,51 @@ class Tool(ABC, Generic[Deps_contra]):
         return call
 
 
+class ToolThreads:
+    """At most `limit` running calls of sync tools, each in a thread of its own, never in the way of the process's end.
+
+    `asyncio.to_thread` has one small pool for everything in the process: a few hung tools would starve name look-ups
+    and token checks. Python cannot end a thread: that of a call that timed out counts until its function returns. When
+    too many are still running, the next call is refused at once instead of queued.
+    """
+
+    def __init__(self, limit: int = MAX_THREADS) -> None:
+        self._limit = limit
+        self._slots = threading.BoundedSemaphore(limit)
+
+    async def run(self, function: Callable[[], R]) -> R:
+        """Call a function in a daemon thread, with the caller's context variables. Raises `ToolsBusy` when full."""
+        if not self._slots.acquire(blocking=False):
+            logger.warning("no thread left for a sync tool", extra={"limit": self._limit})
+            raise ToolsBusy(f"All {self._limit} threads for tools are busy. Answer without it, or try again later.")
+        context = contextvars.copy_context()
+        returned: Future[tuple[Any, BaseException | None]] = Future()
+        returned.set_running_or_notify_cancel()  # from here on, no cancellation keeps the thread from reporting
+
+        def work() -> None:
+            outcome: tuple[Any, BaseException | None]
+            try:
+                outcome = context.run(function), None
+            except BaseException as exc:  # raised below: a future takes no `StopIteration`
+                outcome = None, exc
+            self._slots.release()
+            returned.set_result(outcome)
+
+        try:
+            threading.Thread(target=work, name="omniagent-tool", daemon=True).start()
+        except RuntimeError as exc:
+            self._slots.release()
+            raise ToolsBusy("The process cannot start another thread for a tool.") from exc
+        result, error = await asyncio.wrap_future(returned)
+        if error is not None:
+            raise error
+        return result  # type: ignore[no-any-return]  # or an error
+
+
+tool_threads = ToolThreads()
+"""The threads of this process."""
+
+
 class FunctionTool(Tool[Deps_contra], Generic[P, R, Deps_contra], described=False):
     """A tool made by `@tool`. Calling it calls the original function."""
 
@@ -143,22 +195,25 @@ class FunctionTool(Tool[Deps_contra], Generic[P, R, Deps_contra], described=Fals
         self,
         function: Callable[P, R],
         *,
-        name: str,
-        description: str,
-        timeout: float,
+        name: str | None = None,
+        description: str | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
         approval: Approval[Deps_contra] = False,
         retry_safe: bool = False,
     ) -> None:
+        if not inspect.isroutine(function):
+            used = "@client_tool" if self.is_client else "@tool"
+            raise ConfigurationError(
+                f"{used} takes a function, not {function!r}: write {used} above `def`, or {used}(name=…)"
+            )
+        self.function: Callable[P, R] = function
+        self.name = name or function.__name__
+        self.description = description or inspect.getdoc(function) or ""
+        self.timeout_seconds = timeout_seconds
         self.approval = approval
-        self.function = function
-        self.name = name  # type: ignore[misc]  # one class serves every function, so these are per instance
-        self.description = description  # type: ignore[misc]
-        self.timeout_seconds = timeout  # type: ignore[misc]
-        self.retry_safe = retry_safe  # type: ignore[misc]
-        check_options(self)
-        _check_approval(name, approval, "context", "arguments")
-        self.Arguments, self._context_name = read_signature(function, name)
-        check_described(self)
+        self.retry_safe = retry_safe
+        self.Arguments, self._context_name = read_signature(function, self.name)
+        check_tool(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -220,20 +275,14 @@ def tool(
     whose process died is run again, with the same `RunContext.call_id`.
     """
 
-    def make(function: Callable[..., Any]) -> FunctionTool[..., Any, Any]:
-        if not inspect.isroutine(function):
-            raise ConfigurationError(
-                f"@tool takes a function, not {function!r}: write @tool above `def`, or @tool(name=…)"
-            )
-        return FunctionTool(
-            function,
-            name=name or function.__name__,
-            description=description or inspect.getdoc(function) or "",
-            timeout=timeout_seconds,
-            approval=approval,
-            retry_safe=retry_safe,
-        )
-
+    make: Any = partial(
+        FunctionTool,
+        name=name,
+        description=description,
+        timeout_seconds=timeout_seconds,
+        approval=approval,
+        retry_safe=retry_safe,
+    )
     return make if function is None else make(function)
 
 
@@ -259,25 +308,19 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def _check_approval(name: str, approval: Any, *parameters: str) -> None:
-    if not isinstance(approval, bool):
-        check_rule(f"tool {name}: approval", approval, *parameters, kinds="True, False or a function")
-
-
-def check_options(tool: "Tool | type[Tool]") -> None:
+def check_tool(tool: Tool) -> None:
     """Raise `ConfigurationError` for a name that model APIs reject, and for any other option that cannot work."""
     name, seconds = tool.name, tool.timeout_seconds
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigurationError(f"tool name {name!r} may hold only letters, digits, _ and -, 64 at most")
-    if not isinstance(tool.description, str | property):
+    if not isinstance(tool.description, str):
         raise ConfigurationError(f"tool {name}: description must be text, not {tool.description!r:.100}")
+    if not tool.description.strip():
+        raise ConfigurationError(f"tool {name} has no docstring: write what it does and when to use it")
     if not isinstance(tool.retry_safe, bool):
         raise ConfigurationError(f"tool {name}: retry_safe must be True or False, not {tool.retry_safe!r:.100}")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise ConfigurationError(f"tool {name}: timeout_seconds must be a number more than 0, not {seconds!r}")
-
-
-def check_described(tool: Tool) -> None:
-    """Raise `ConfigurationError` for a tool of which the model would read only the name."""
-    if not tool.description.strip():
-        raise ConfigurationError(f"tool {tool.name} has no docstring: write what it does and when to use it")
+    if not isinstance(tool.approval, bool):
+        kinds = "True, False or a function"
+        check_rule(f"tool {name}: approval", tool.approval, "context", "arguments", kinds=kinds)

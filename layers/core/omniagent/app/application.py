@@ -27,7 +27,7 @@ from omniagent.persistence.store import ConversationStore
 from omniagent.project import Project
 from omniagent.session.ids import new_id, user_id_of
 from omniagent.settings import Budget, Settings
-from omniagent.tls import check_mongodb_uri, check_url, check_webhook_url, is_laptop
+from omniagent.tls import check_url, is_laptop, needs_tls, require_mongodb_tls
 from omniagent.tracing import bind_context, trace_job
 from omniagent.tracing.redaction import hide
 from omniagent.turns.registry import TurnRegistry
@@ -304,7 +304,7 @@ class Application:
 
     def _check_webhook(self) -> None:
         hide(self.settings.webhook_secret)
-        check_webhook_url(self.settings.webhook_url)
+        check_url("WEBHOOK_URL", self.settings.webhook_url)
         if not self.settings.webhook_secret:
             raise ConfigurationError("WEBHOOK_URL needs a secret to sign with: set WEBHOOK_SECRET")
         if not self.platform.run_queue.exists:
@@ -314,7 +314,8 @@ class Application:
         if self._adapter is None:
             settings = self.settings
             uri = await self.platform.secret("mongodb")
-            check_mongodb_uri(uri)
+            if needs_tls():
+                require_mongodb_tls(uri)
             self._adapter = MongoBackendAdapter(
                 uri,
                 settings.mongodb_database,

@@ -5,13 +5,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from omniagent.ai.context import check_async, check_sync
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
 from omniagent.errors import BudgetExceeded, OmniAgentError
 from omniagent.messages import Usage
 from omniagent.team_code import team_code
-from omniagent.validation import check, check_fields
+from omniagent.validation import check, check_async, check_fields, check_sync
 
 EraseHook = Callable[[str, str | None], Awaitable[None]]
 """Takes the user's name and a session's id. None means everything of the user."""
