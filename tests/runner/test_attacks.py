@@ -6,24 +6,18 @@ from dataclasses import replace
 import pytest
 
 from omniagent import InMemorySessionManager, Query, tool
-from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelText
-from omniagent.ai.providers.scripted import Beat
+from omniagent.ai.providers.llm_provider import ModelText
 from omniagent.errors import (
     ModelStreamBroken,
     StorageRejected,
     StorageUnavailable,
     TooManyTurns,
-    TurnInProgress,
 )
 from omniagent.messages import ToolPart
 from omniagent.protocol import events
-from omniagent.session.ids import new_id
-from omniagent.session.live import Change, LiveTurn
-from omniagent.session.window import estimate_request
+from omniagent.session.live import Change
 from omniagent.testing import Gate, ScriptedModel, ToolCall
 from omniagent.turns.engine.tool_step import MAX_CALLS_PER_STEP
-from omniagent.turns.state_events import Begin
-from tests.fixtures.answers import answer_of
 from tests.runner.sessions import QUICK, Sessions
 
 
@@ -91,19 +85,6 @@ async def test_a_replay_is_never_refused_by_a_limit() -> None:
     await sessions.store.open_turns.finish()
 
 
-async def test_a_replay_is_not_refused_because_another_message_is_being_answered() -> None:
-    sessions = Sessions()
-    await sessions.runner(ScriptedModel("Once.")).run(Query("One?", "m1"))
-    running = await sessions.runner(ScriptedModel(["Wait", Gate()])).start(Query("Two?", "m2"))
-    assert (await sessions.runner(ScriptedModel()).run(Query("One?", "m1"))).text == "Once."
-    with pytest.raises(TurnInProgress):
-        await sessions.runner(ScriptedModel()).run(Query("Three?", "m3"))
-    waiting = await sessions.runner(ScriptedModel()).start(Query("Four?", "m4", busy="queue"))
-    assert (await sessions.runner(ScriptedModel()).run(Query("One?", "m1"))).text == "Once."
-    await sessions.store.open_turns.finish()
-    await asyncio.gather(running.ended(), waiting.ended())
-
-
 @pytest.mark.parametrize("ending", ["failed", "cancelled", "interrupted"])
 @pytest.mark.parametrize(
     "asked", [Query("Refund 42", "m1"), Query("Refund 42", "m1", regenerate=True)], ids=["m1", "again"]
@@ -159,15 +140,6 @@ async def test_a_call_that_nobody_answered_is_asked_for_again() -> None:
     assert (await runner.reply(waiting.requests[0].approve()).result()).text == "Done."
 
 
-async def test_no_model_call_is_larger_than_the_context_may_be() -> None:
-    sessions = Sessions(replace(QUICK, context_max_tokens=1_000))
-    await sessions.runner(ScriptedModel("word " * 10_000)).run("Tell me all")
-    model = ScriptedModel(default="In short.")
-    await sessions.runner(model).run("In short?")
-    [asked] = [request for request in model.requests if request.messages[-1].text == "In short?"]
-    assert 400 < estimate_request(asked) <= 1_001  # an eighth is left for the answer
-
-
 async def test_more_tool_calls_than_a_step_may_have_are_refused_and_answered() -> None:
     runs, refund = counting()
     orders = [str(number) for number in range(MAX_CALLS_PER_STEP + 2)]
@@ -202,35 +174,12 @@ async def test_a_tool_that_ignores_its_cancellation_does_not_keep_the_turn_from_
     leave.set()
 
 
-@pytest.mark.parametrize("hidden", [[], [ModelReasoningDone({"sealed": "..."})]])
-async def test_a_regeneration_stopped_before_its_first_token_keeps_the_old_answer_active(hidden: list[Beat]) -> None:
-    sessions, gate = Sessions(), Gate()
-    old = await sessions.runner(ScriptedModel("The old answer.")).run(Query("Hello?", "m1"))
-    runner = sessions.runner(ScriptedModel([*hidden, gate, "New."]))
-    stream = await runner.start(Query(regenerate=True, replaces=old.message_id))
-    await gate.reached()
-    await runner.stop()
-    assert (await stream.result()).status == "cancelled"
-    assert await answer_of(sessions.session(), 1) == old.message
-    assert (await runner.history())[-1].siblings == (old.message_id, stream.message_id)
-
-
-@pytest.mark.parametrize("ending", [ModelStreamBroken("cut"), None], ids=["failed", "died"])
-async def test_an_answer_can_be_regenerated_by_its_id_after_an_attempt_that_failed_or_died(
-    ending: Exception | None,
-) -> None:
+async def test_an_answer_can_be_regenerated_by_any_of_its_ids_after_an_attempt_that_failed() -> None:
     sessions = Sessions()
     old = await sessions.runner(ScriptedModel("Old.")).run(Query("Hello?", "m1"))
-    attempt = new_id()
-    if ending is None:
-        now = sessions.session().now()
-        question = old.message.parent
-        turn = LiveTurn(attempt, 1, "dead", attempt, "m1", now, replaces=old.message_id, question=question)
-        await sessions.apply(Begin(replace(turn, branch=1, lineage=((0, 2),))))
-        sessions.pass_by()
-    else:
-        await sessions.runner(ScriptedModel(ending)).run(Query(regenerate=True, replaces=old.message_id))
-    for replaces in (old.message_id, attempt, "m1"):
+    again = Query(regenerate=True, replaces=old.message_id)
+    attempt = await sessions.runner(ScriptedModel(ModelStreamBroken("cut"))).run(again)
+    for replaces in (old.message_id, attempt.message_id, "m1"):
         query = Query("Hello?", "m1", regenerate=True, replaces=replaces)
         assert (await sessions.runner(ScriptedModel("New.", default="New.")).run(query)).text == "New."
 
@@ -284,21 +233,6 @@ async def test_a_resent_message_does_not_repeat_tools_of_an_unstorable_answer() 
     assert str(result.output).startswith("done, "), "the model reads what the tool returned"
 
 
-async def test_a_waiting_answer_that_the_store_cannot_take_asks_nobody_any_more() -> None:
-    @tool(approval=True)
-    async def refund(order: str) -> str:
-        """Refund an order."""
-        return order
-
-    sessions = Sessions()
-    session = sessions.session(kind=SmallDocuments)
-    model = ScriptedModel(["x" * 250_000, ToolCall("refund", {"order": "42"})], default="Still here.")
-    failed = await sessions.runner(model, refund, session=session).run("Refund it")
-    assert failed.message.status == "failed"
-    assert all(part.done for part in failed.message.parts if isinstance(part, ToolPart))
-    assert (await sessions.runner(model, refund, session=session).run("Go on")).text == "Still here."
-
-
 async def test_an_answer_without_bound_is_cut_and_the_session_goes_on() -> None:
     sessions = Sessions()
     deltas = [ModelText("word " * 200_000)] * 2 + [ModelText("word " * 199_950)] * 3  # two and one fill it
@@ -321,11 +255,8 @@ async def test_a_huge_tool_argument_becomes_an_error_and_every_frame_fits_into_t
     assert (await stream.result()).status == "complete"
 
 
-@pytest.mark.parametrize(
-    "call", [ToolCall("x" * 900_000), ToolCall("refund", call_id="x" * 900_000)], ids=["name", "id"]
-)
-async def test_a_huge_tool_name_or_id_fails_the_answer_before_its_event(call: ToolCall) -> None:
-    stream = await Sessions().runner(ScriptedModel(["One moment.", call])).start("Go")
+async def test_a_huge_tool_name_fails_the_answer_before_its_event() -> None:
+    stream = await Sessions().runner(ScriptedModel(["One moment.", ToolCall("x" * 900_000)])).start("Go")
     frames = [frame async for frame in stream.sse()]
     assert max(map(len, frames)) < 300_000
     result = await stream.result()

@@ -5,19 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import Agent, Budget, Query, TurnHooks
+from omniagent import Agent, Budget, Query
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import (
     InvalidRequest,
     NotRegenerable,
-    SessionErased,
     TooManyRequests,
     TooManyTurns,
     TurnInProgress,
 )
 from omniagent.settings import Busy
 from omniagent.testing import Gate, MemoryCounter, ScriptedModel
-from omniagent.turns.state_events import Erase
 from tests.fixtures.conversation import Clock, read
 from tests.runner.sessions import QUICK, Sessions
 
@@ -40,18 +38,6 @@ async def test_an_accepted_message_waits_and_is_answered_by_whoever_comes_for_it
     assert await sessions.are_free()
     assert await sessions.runner(model).take_up() is None, "delivered twice, answered once"
     assert len(model.requests) == 1
-
-
-async def test_a_resent_message_whose_process_died_unannounced_is_announced() -> None:
-    sessions, work = Sessions(), list[str]()
-
-    async def on_work() -> None:
-        work.append("chat")
-        raise OSError("the queue is unreachable")
-
-    await sessions.runner(ScriptedModel()).accept(QUERY)  # nobody is told
-    await sessions.runner(ScriptedModel(), hooks=TurnHooks(on_work=on_work)).accept(QUERY)
-    assert (work, await sessions.queued()) == (["chat"], ["m1"])
 
 
 async def test_without_an_id_it_gets_one() -> None:
@@ -163,29 +149,3 @@ async def test_a_user_cannot_have_any_number_of_messages_wait() -> None:
     assert await sessions.session("s2").head() is None
     await run(runners[0])
     await runners[2].accept(QUERY)
-
-
-async def test_what_waits_is_deleted_with_its_session() -> None:
-    sessions = Sessions()
-    runner = sessions.runner(ScriptedModel())
-    await runner.accept(QUERY)
-    assert await runner.erase_session()
-    assert await runner.take_up() is None
-    assert await sessions.session().head() is None
-
-
-async def test_a_session_that_is_being_deleted_takes_nothing() -> None:
-    sessions = Sessions()
-    await sessions.runner(ScriptedModel("Hi.")).run("Hello")
-    await sessions.apply(Erase())
-    with pytest.raises(SessionErased):
-        await sessions.runner(ScriptedModel()).accept(QUERY)
-
-
-async def test_a_dead_turn_is_continued_before_it() -> None:
-    sessions, model = Sessions(), ScriptedModel("One.", "Two.")
-    await sessions.die_after_begin("m0", "First")
-    sessions.pass_by()
-    await sessions.runner(model).accept(QUERY)
-    assert await run(sessions.runner(model)) == "One."
-    assert await run(sessions.runner(model)) == "Two."

@@ -1,16 +1,13 @@
 """Messages, stops and deaths that meet a branch other than the active one."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from omniagent import Query, tool
-from omniagent.errors import InvalidRequest, OmniAgentError, TurnInProgress
-from omniagent.messages import DataPart, TextPart
+from omniagent.errors import InvalidRequest
 from omniagent.testing import Gate, ScriptedModel, ToolCall
 from tests.runner.busily import Busily, ask
-from tests.runner.processes import Call, Process
 
 
 async def two_turns(sessions: Busily) -> list[str]:
@@ -24,19 +21,6 @@ async def two_turns(sessions: Busily) -> list[str]:
 def texts(sessions: Busily) -> list[str]:
     """What the active path says."""
     return [text for _, text, _ in sessions.history]
-
-
-class Slow(Process):
-    """A process that reads nothing while it is held."""
-
-    def __init__(self, sessions: Busily) -> None:
-        super().__init__(sessions)
-        self.go = asyncio.Event()
-        self.go.set()
-
-    async def call(self, name: str, call: Call, unavailable: type[OmniAgentError]) -> Any:
-        await self.go.wait()
-        return await super().call(name, call, unavailable)
 
 
 @pytest.mark.parametrize(
@@ -75,48 +59,6 @@ async def test_a_stopped_edit_in_line_is_stored_beside_its_message(sessions: Bus
     assert texts(sessions) == ["m1?", "One.", "m2?", "Two.", "m3?", "Three."]
 
 
-async def test_a_reader_in_line_finds_its_answer_on_an_inactive_branch(sessions: Busily) -> None:
-    await two_turns(sessions)
-    gate, last = Gate(), Gate()
-    model = ScriptedModel(["Three", gate, "."], ["Edited", last, "."])
-    third = await sessions.runner(model).start(ask("m3"))
-    await gate.reached()
-    slow = Slow(sessions)
-    fourth = await sessions.runner(model, session=slow.session, registry=slow.registry).start(ask("m4", "queue"))
-    edit = await sessions.runner(model).start(Query("edited", "m1", busy="queue"))
-    await sessions.polled()
-    slow.go.clear()
-    assert await sessions.runner(model).stop("m4")
-    gate.set()
-    await last.reached()
-    slow.go.set()
-    assert (await fourth.result()).status == "cancelled"
-    last.set()
-    await asyncio.gather(third.ended(), fourth.ended(), edit.ended())
-
-
-async def test_a_regeneration_does_not_stream_the_answer_of_a_dead_turn(sessions: Busily) -> None:
-    _, first, *_ = await two_turns(sessions)
-    await sessions.die_after_begin("m3")
-    sessions.pass_by()
-    runner = sessions.runner(ScriptedModel("Three.", "Again."))
-    assert (await runner.run(Query(regenerate=True, replaces=first))).text == "Again."
-    assert texts(sessions) == ["m1?", "Again."]
-
-
-async def test_the_message_being_answered_is_read_by_its_node(sessions: Busily) -> None:
-    gate = Gate()
-    runner = sessions.runner(ScriptedModel(["One", gate, "."]))
-    stream = await runner.start(ask("m1"))
-    await gate.reached()
-    (question,) = await runner.history()
-    assert [message.node for message in await runner.history(branch=question.node)] == [question.node]
-    with pytest.raises(TurnInProgress):
-        await runner.switch(question.node)
-    gate.set()
-    await stream.ended()
-
-
 async def test_an_edit_of_a_message_that_joined_stops_nothing(sessions: Busily) -> None:
     gate, last = Gate(), Gate()
 
@@ -140,16 +82,10 @@ async def test_an_edit_of_a_message_that_joined_stops_nothing(sessions: Busily) 
     await asyncio.gather(stream.ended(), steering.ended())
 
 
-async def test_other_data_under_the_id_of_a_message_in_line_is_an_edit(sessions: Busily) -> None:
-    gate = Gate()
-    runner = sessions.runner(ScriptedModel(["One", gate, "."], "Two."))
-    first = await runner.start(ask("m1"))
-    await gate.reached()
-    second = await runner.start(ask("m2", "queue"))
-    parts = (TextPart(text="m2?"), DataPart(name="place", data=1))
-    try:
-        with pytest.raises(TurnInProgress):
-            await runner.start(Query(message_id="m2", busy="queue", parts=parts))
-    finally:
-        gate.set()
-        await asyncio.gather(first.ended(), second.ended())
+async def test_a_regeneration_does_not_stream_the_answer_of_a_dead_turn(sessions: Busily) -> None:
+    _, first, *_ = await two_turns(sessions)
+    await sessions.die_after_begin("m3")
+    sessions.pass_by()
+    runner = sessions.runner(ScriptedModel("Three.", "Again."))
+    assert (await runner.run(Query(regenerate=True, replaces=first))).text == "Again."
+    assert texts(sessions) == ["m1?", "Again."]

@@ -1,13 +1,11 @@
 """What a user may spend: refused before a model call, counted after it."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from omniagent import Agent, Budget, InMemorySessionManager, Query, Settings, Spending, TurnHooks, Usage, tool
 from omniagent.ai.operator import TurnOperator
-from omniagent.budget import meter
 from omniagent.errors import BudgetExceeded, ModelUnavailable, TooManyRequests
 from omniagent.messages import ToolPart
 from omniagent.providers import ModelFinish
@@ -155,37 +153,11 @@ async def test_requests_of_a_minute_are_limited_and_invalid_ones_do_not_count() 
     await desk.runner().run("Three")
 
 
-async def test_a_hook_that_raises_does_not_change_the_refusal() -> None:
-    refusals: list[BudgetExceeded] = []
-
-    def on_refusal(refusal: BudgetExceeded) -> None:
-        refusals.append(refusal)
-        raise KeyError("metric")
-
-    desk = Desk(COSTS_4000, budget=Budget(requests_per_minute=1))
-    await desk.runner().run("One")
-    runner = desk.runner(hooks=TurnHooks(on_refusal=on_refusal))
-    with pytest.raises(TooManyRequests) as refused:
-        await runner.run("Two")
-    assert refusals == [refused.value]
-
-
 async def test_without_a_limit_nothing_is_counted() -> None:
     desk = Desk(COSTS_4000, budget=Budget())
     await desk.runner().run("Hello?")
     assert await desk.runner().spending() is None
     assert await desk.spent() == (0, 0)
-
-
-async def test_the_settings_have_a_budget_for_everybody() -> None:
-    desk = Desk(COSTS_4000, budget_tokens_per_day=100)
-    runner = TurnOperator(
-        Agent("a", "b"), desk.session(), provider=desk.model, counter=desk.counter, registry=desk.registry
-    )
-    assert runner.budget == Budget(tokens_per_day=100)
-    await runner.run("Hello?")
-    with pytest.raises(BudgetExceeded):
-        await runner.run("Again?")
 
 
 async def test_a_stopped_call_is_estimated_even_before_its_first_token() -> None:
@@ -214,22 +186,15 @@ async def test_a_provider_that_reports_no_usage_is_estimated() -> None:
 
 
 class BrokenCounter(MemoryCounter):
-    """A team's own counter, which fails or hangs when tokens are added."""
-
-    hangs = False
+    """A team's own counter, which fails when tokens are added."""
 
     async def add(self, user_id: str, usage: Usage) -> Spending:
-        if self.hangs:
-            await asyncio.Event().wait()
         raise OSError(f"no room for {usage} of {user_id}")
 
 
-@pytest.mark.parametrize("hangs", [False, True])
-async def test_a_broken_counter_loses_no_answer(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter, "COUNT_SECONDS", 0.01)
+async def test_a_broken_counter_loses_no_answer() -> None:
     desk = Desk(CALL_COSTS_211, COSTS_4000)
-    desk.counter = counter = BrokenCounter()
-    counter.hangs = hangs
+    desk.counter = BrokenCounter()
     result = await desk.runner().run("1 + 2?")
     assert (result.status, result.stored, result.text) == ("complete", True, "Hello.")
 

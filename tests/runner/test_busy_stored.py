@@ -77,16 +77,3 @@ async def test_messages_queue_steer_and_interrupt_and_are_stored_once_and_in_ord
     retried = await read(await chat.start(Query("Short, please: ü", "m3")))
     assert next(sse.decode(retried))["messageId"] == ids[0]
     assert len(chat.messages) == 6
-
-
-async def test_deleting_the_session_deletes_what_waits(conversation: Conversation, registry: TurnRegistry) -> None:
-    gate = Gate()
-    chat = talk(conversation, registry, ["One", gate, "."])
-    first = await chat.start(Query("m1?", "m1"))
-    await gate.reached()
-    waiting = await chat.start(Query("m2?", "m2", busy="queue"))
-    assert await chat.runner().erase_session()
-    assert [event["type"] for event in sse.decode(await read(waiting))] == ["error"]
-    await asyncio.gather(first.ended(), waiting.ended())
-    assert await chat.session.head(erased=True) is None
-    assert chat.messages == []

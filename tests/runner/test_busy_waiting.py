@@ -1,23 +1,17 @@
 """Messages in line behind a turn that waits for an approval."""
 
 import asyncio
-from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from omniagent import AnswerStream, InMemorySessionManager, Query, RunResult, tool
+from omniagent import AnswerStream, RunResult, tool
 from omniagent.ai.operator import TurnOperator
-from omniagent.errors import NotWaiting, TurnInProgress, UnknownRequest
+from omniagent.errors import NotWaiting, TurnInProgress
 from omniagent.protocol import sse
-from omniagent.session.live import QueuedMessage
-from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
+from omniagent.testing import Gate, ScriptedModel, ToolCall
 from omniagent.turns.engine import following
-from omniagent.turns.state_events import Enqueue
-from tests.fixtures.conversation import move_clock
 from tests.runner.busily import Busily, ask
-from tests.runner.sessions import until
 
 REFUND = ToolCall("refund", {"order": "42"})
 
@@ -76,38 +70,6 @@ async def test_a_message_that_was_queued_before_waits_for_the_answer_and_is_answ
     assert said(sessions) == [("m1", "m1?"), ("", "Hm. Done."), ("m2", "m2?"), ("", "Two.")]
 
 
-async def test_nothing_is_written_while_a_message_is_held_up(sessions: Busily, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: Counter[str] = Counter()
-
-    def count(owner: type, name: str) -> None:
-        call = getattr(owner, name)
-
-        async def counted(*args: Any, **kwargs: Any) -> Any:
-            calls[name] += 1
-            return await call(*args, **kwargs)
-
-        monkeypatch.setattr(owner, name, counted)
-
-    count(InMemorySessionManager, "head")
-    count(InMemorySessionManager, "write")
-    for name in ("append", "signal", "count_reader"):
-        count(MemoryRegistry, name)
-    model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
-
-    async def is_alone() -> bool:
-        return len(sessions.store.open_turns) == 1
-
-    async def has_looked() -> bool:
-        return calls["head"] >= 3
-
-    await until(is_alone)
-    calls.clear()
-    await until(has_looked)
-    assert set(calls) == {"head"}
-    await runner(sessions, model).reply(waiting.requests[0].deny()).result()
-    await second.ended()
-
-
 @pytest.mark.usefixtures("impatient")
 async def test_a_blocked_message_frees_its_request_and_is_answered_after_the_approval(
     sessions: Busily,
@@ -142,38 +104,6 @@ async def test_a_new_message_closes_what_is_asked_and_is_answered_after_those_th
         await runner(sessions, model).reply(waiting.requests[0].approve(), message_id=waiting.message_id)
 
 
-async def test_a_message_in_the_background_closes_what_is_asked_behind_others(sessions: Busily) -> None:
-    model, second, _ = await queued_behind(sessions, "Two.", "Three.")
-    await runner(sessions, model).accept(ask("m3"))
-    assert sessions.messages[1].metadata["stopReason"] == "unanswered"
-    assert (await second.result()).text == "Two."
-    await second.ended()
-    await take_up(sessions, model)
-    assert said(sessions)[2:] == [("m2", "m2?"), ("", "Two."), ("m3", "m3?"), ("", "Three.")]
-
-
-async def test_an_interrupting_message_closes_what_the_turn_asks(sessions: Busily) -> None:
-    """The turn began to wait before it saw that it was to stop."""
-    model = ScriptedModel(REFUND, "Two.")
-    await runner(sessions, model).run(ask("m1"))
-    await sessions.apply(Enqueue(QueuedMessage("m2?", "m2", busy="interrupt")))
-    await take_up(sessions, model)
-    assert said(sessions)[2:] == [("m2", "m2?"), ("", "Two.")]
-    assert sessions.messages[1].status == "cancelled"
-
-
-async def test_a_message_that_closed_one_request_waits_for_the_next(sessions: Busily) -> None:
-    model, second, _ = await queued_behind(sessions, REFUND, "Done.", "Three.")
-    third = await runner(sessions, model).start(ask("m3"))
-    asked = await second.result()
-    assert asked.status == "waiting"
-    assert await sessions.queued() == ["m3"]
-    await runner(sessions, model).reply(asked.requests[0].approve()).result()
-    assert (await third.result()).text == "Three."
-    await asyncio.gather(second.ended(), third.ended())
-    assert [message.status for message in sessions.messages[1::2]] == ["cancelled", "complete", "complete"]
-
-
 async def test_a_stop_closes_what_is_asked_and_stops_what_waits(sessions: Busily) -> None:
     model, second, _ = await queued_behind(sessions)
     assert await runner(sessions, model).stop()
@@ -196,99 +126,6 @@ async def test_a_stop_of_a_message_that_is_held_up_leaves_what_is_asked(sessions
     assert [message.status for message in sessions.messages] == ["complete", "complete", "complete", "cancelled"]
 
 
-async def test_stopping_the_question_closes_its_requests_and_runs_the_next_message(sessions: Busily) -> None:
-    model, second, _ = await queued_behind(sessions, "Two.")
-    assert await runner(sessions, model).stop("m1")
-    assert (await second.result()).text == "Two."
-    await second.ended()
-    assert sessions.messages[1].status == "cancelled"
-
-
-async def test_a_stop_of_a_message_that_has_joined_closes_what_is_asked(sessions: Busily) -> None:
-    gate = Gate()
-    model = ScriptedModel(["Hm. ", gate], REFUND)
-    first = await runner(sessions, model).start(ask("m1"))
-    await gate.reached()
-    second = await runner(sessions, model).start(ask("m2", "steer"))
-    await sessions.polled()
-    gate.set()
-    assert (await first.result()).status == "waiting"
-    await asyncio.gather(first.ended(), second.ended())
-    assert not await runner(sessions, model).stop("m3")
-    assert await runner(sessions, model).stop("m2")
-    assert sessions.messages[-1].status == "cancelled"
-
-
-async def test_a_turn_that_goes_on_is_stopped_and_joined_by_every_message_that_it_answers(sessions: Busily) -> None:
-    gates = Gate(), Gate()
-    model = ScriptedModel(["Hm. ", gates[0]], REFUND, ["Done", gates[1], "."])
-    first = await runner(sessions, model).start(ask("m1"))
-    await gates[0].reached()
-    second = await runner(sessions, model).start(ask("m2", "steer"))
-    await sessions.polled()
-    gates[0].set()
-    request = (await first.result()).requests[0]
-    await asyncio.gather(first.ended(), second.ended())
-    going_on = await runner(sessions, model).reply(request.approve())
-    await gates[1].reached()
-    again = [await runner(sessions, model).start(each) for each in (ask("m1"), ask("m2"), ask("m1", "queue"))]
-    assert not await runner(sessions, model).stop("m3")
-    assert await runner(sessions, model).stop("m1")
-    assert [(await each.result()).message_id for each in again] == [request.message_id] * 3
-    await asyncio.gather(going_on.ended(), *(each.ended() for each in again))
-    assert sessions.messages[-1].status == "cancelled"
-    assert len(sessions.messages) == 2
-
-
-async def test_a_steering_message_that_came_too_late_joins_the_answer_when_it_goes_on(sessions: Busily) -> None:
-    gates = Gate(), Gate()
-    model = ScriptedModel([gates[0], REFUND], ["Done", gates[1], ". "], "In short: done.")
-    first = await runner(sessions, model).start(ask("m1"))
-    await gates[0].reached()
-    second = await runner(sessions, model).start(ask("m2", "steer"))
-    await sessions.posted("m2")
-    gates[0].set()
-    request = (await first.result()).requests[0]
-    going_on = await runner(sessions, model).reply(request.approve())
-    await gates[1].reached()
-    await sessions.polled()
-    gates[1].set()
-    assert (await second.result()).message_id == request.message_id
-    await asyncio.gather(going_on.ended(), second.ended())
-    at_first = [("", "", "…"), ("m2", "m2?", "joined"), ("", "Done. ", "complete")]
-    later = [("", "Done. ", "…"), ("m2", "m2?", "joined"), ("", "In short: done.", "complete")]
-    assert sessions.history[1:] in (at_first, later), "it depends on which comes first, a tick or the model's call"
-
-
-@pytest.mark.usefixtures("impatient")
-async def test_a_message_is_answered_when_what_was_asked_before_it_has_expired(
-    sessions: Busily, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, second, _ = await queued_behind(sessions, "Two.")
-    await second.ended()
-    move_clock(monkeypatch, days=61)
-    resumed = await runner(sessions, model).resume()
-    assert resumed is not None
-    assert (await resumed.result()).text == "Two."
-    await resumed.ended()
-    assert sessions.messages[1].metadata["stopReason"] == "expired"
-
-
-@pytest.mark.usefixtures("impatient")
-async def test_a_regeneration_replaces_what_is_asked_and_the_messages_behind_it_are_answered_then(
-    sessions: Busily,
-) -> None:
-    model, second, waiting = await queued_behind(sessions, "Without it.", "Two.")
-    await second.ended()
-    regenerated = await runner(sessions, model).start(Query(regenerate=True, replaces=waiting.message_id))
-    assert (await regenerated.result()).text == "Without it."
-    await regenerated.ended()
-    await take_up(sessions, model)
-    assert said(sessions) == [("m1", "m1?"), ("", "Without it."), ("m2", "m2?"), ("", "Two.")]
-    with pytest.raises((NotWaiting, UnknownRequest)):
-        await runner(sessions, model).reply(waiting.requests[0].approve(), message_id=waiting.message_id)
-
-
 @pytest.mark.parametrize("regenerate", [False, True])
 async def test_a_message_that_is_held_up_and_sent_again_waits_on_and_closes_nothing(
     sessions: Busily, regenerate: bool
@@ -299,10 +136,3 @@ async def test_a_message_that_is_held_up_and_sent_again_waits_on_and_closes_noth
     assert [(await stream.result()).text for stream in (second, again)] == ["Two.", "Two."]
     await asyncio.gather(second.ended(), again.ended())
     assert said(sessions) == [("m1", "m1?"), ("", "Hm. Done."), ("m2", "m2?"), ("", "Two.")]
-
-
-async def test_deleting_the_session_reaches_a_message_that_is_held_up(sessions: Busily) -> None:
-    model, second, _ = await queued_behind(sessions)
-    assert await runner(sessions, model).erase_session()
-    assert [event["type"] for event in sse.decode(b"".join([f async for f in second.sse()]))] == ["error"]
-    await second.ended()

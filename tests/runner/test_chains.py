@@ -35,7 +35,7 @@ from tests.providers.helpers import ask, streamed, text_of
 from tests.runner.sessions import Sessions
 
 APIS = ("responses", "chat", "messages")
-FAULTS = examples(200)
+FAULTS = examples(80)
 TURNS_OF_A_SESSION = 5
 ANSWER = ["Let me add.", "The sum is 3."]
 

@@ -74,52 +74,16 @@ async def send(world: World, runner: TurnOperator) -> None:
     await stream.ended()
 
 
-async def run(_: World, runner: TurnOperator) -> None:
-    await runner.run(Query("Go on", "m3"))
-
-
 async def regenerate(world: World, runner: TurnOperator) -> None:
     world.streamed = await read(await runner.start(Query(message_id="m2", regenerate=True)))
-
-
-async def replay(world: World, runner: TurnOperator) -> None:
-    world.streamed = await read(await runner.start(Query("Hello?", "m2")))
-
-
-async def join(world: World, runner: TurnOperator) -> None:
-    owner = await world.operator().start(Query("Go on", "m3"))
-    try:
-        world.streamed = await read(await runner.start(Query("Go on", "m3")))
-    finally:
-        await asyncio.shield(owner.ended())
-
-
-async def resume(world: World, runner: TurnOperator) -> None:
-    owner = await world.operator().start(Query("Go on", "m3"))
-    await owner.ended()  # its log is kept for a while
-    stream = await runner.resume()
-    world.streamed = await read(stream) if stream else b""
 
 
 async def erase(_: World, runner: TurnOperator) -> None:
     await runner.erase()
 
 
-async def summarize(_: World, runner: TurnOperator) -> None:
-    await runner.summarize(rebuild=True)
-
-
-CASES = [
-    *((verb, how) for verb in (send, regenerate, erase) for how in WAYS),
-    *((summarize, how) for how in ("refused", "answer lost")),
-    # They read: whether a reply was lost makes no difference.
-    *((verb, how) for verb in (replay, join, resume) for how in ("refused", "cancelled after")),
-    # `send` for a caller that waits for the result: only its cancellation is handled differently.
-    *((run, how) for how in WAYS if how.startswith("cancelled")),
-]
-
-
-@pytest.mark.parametrize(("verb", "how"), CASES)
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("verb", [send, regenerate, erase])
 async def test_whatever_goes_wrong_everything_ends_and_the_session_works(verb: Verb, how: str) -> None:
     for at in range(1, MOST_CALLS):
         world = World(at, how)

@@ -22,7 +22,7 @@ from omniagent import (
     ToolRequest,
     tool,
 )
-from omniagent.errors import BudgetExceeded, ConfigurationError, Forbidden, UnknownRequest
+from omniagent.errors import BudgetExceeded, ConfigurationError, Forbidden, TurnInProgress, UnknownRequest
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.addresses import SessionDirectory
 from omniagent.session.ids import new_id
@@ -121,7 +121,10 @@ async def test_the_history_has_the_question_of_a_running_turn_and_not_its_answer
     stream = await Runner(Agent("shop", ""), session_of("chat"), provider=model).start("Hello?")
     await gate.reached()
     runner = Runner(Agent("shop", ""), session_of("chat"), provider=model)
-    assert [message.text for message in await runner.history()] == ["Hello?"]
+    (question,) = await runner.history()
+    assert question.text == "Hello?"
+    with pytest.raises(TurnInProgress):
+        await runner.switch(question.node)
     assert await runner.stop()
     await stream.result()
     assert [message.status for message in await runner.history()] == ["complete", "cancelled"]

@@ -74,23 +74,22 @@ async def test_the_first_answer_names_its_session_once_and_it_is_paid_for() -> N
     assert (chat.costs, chat.estimated) == (["name"], [False])
 
 
-async def test_a_name_without_reported_usage_is_estimated() -> None:
-    chat = Chat(ScriptedModel("Hello.", name=["A greeting", ModelFinish("stop", Usage())]))
+BREAKS: list[Any] = ["A gree", ModelUnavailable()]
+
+
+@pytest.mark.parametrize(
+    ("model", "estimated"),
+    [
+        (ScriptedModel("Hello.", name=["A greeting", ModelFinish("stop", Usage())]), [True]),
+        (ScriptedModel("Hello.", name=BREAKS), [True]),
+        (FallbackProvider([ScriptedModel("Hello.", name=BREAKS), ScriptedModel(name="A greeting")]), [True, False]),
+    ],
+    ids=["no usage", "broken off", "another goes on"],
+)
+async def test_a_name_whose_usage_is_not_reported_is_estimated(model: LLMProvider, estimated: list[bool]) -> None:
+    chat = Chat(model)
     await chat.ask("Hi")
-    assert (await chat.name(), chat.costs, chat.estimated) == ("A greeting", ["name"], [True])
-
-
-async def test_a_name_that_breaks_off_is_estimated_though_another_model_goes_on() -> None:
-    first = ScriptedModel("Hello.", name=["A gree", ModelUnavailable()])
-    chat = Chat(FallbackProvider([first, ScriptedModel(name="A greeting")]))
-    await chat.ask("Hi")
-    assert (await chat.name(), chat.costs, chat.estimated) == ("A greeting", ["name", "name"], [True, False])
-
-
-async def test_a_name_that_breaks_off_for_good_is_estimated() -> None:
-    chat = Chat(ScriptedModel("Hello.", name=["A gree", ModelUnavailable()]))
-    await chat.ask("Hi")
-    assert (chat.costs, chat.estimated) == (["name"], [True])
+    assert (chat.costs, chat.estimated) == (["name"] * len(estimated), estimated)
 
 
 REFUSED = ["I cannot help with that.", ModelFinish("content-filter", Usage(5, 5))]
@@ -118,11 +117,8 @@ async def test_the_answer_is_complete_before_its_session_has_a_name() -> None:
     assert await chat.name() == "A greeting"
 
 
-@pytest.mark.parametrize("error", [KeyError("choices"), asyncio.CancelledError()])
-async def test_a_turn_ends_although_naming_its_session_raises(
-    error: BaseException,
-) -> None:
-    chat = Chat(ScriptedModel("Hello.", "Again.", name=error))
+async def test_a_turn_ends_although_naming_its_session_raises() -> None:
+    chat = Chat(ScriptedModel("Hello.", "Again.", name=KeyError("choices")))
     stream = await chat.runner.start("Hi")
     await stream.ended()
     assert (chat.over.is_set(), await chat.name()) == (True, None)

@@ -4,13 +4,11 @@ What depends on the journal runs with both registries: `MemoryRegistry` and Dyna
 """
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
 from omniagent import Query
 from omniagent.errors import InvalidRequest
-from omniagent.protocol import sse
 from omniagent.turns.registry import TurnRegistry
 from tests.fixtures.conversation import Conversation, each_registry, events_of, seen
 from tests.fixtures.stream import check_order, joined, outline
@@ -95,20 +93,6 @@ async def test_a_message_of_another_branch_is_replayed_without_its_parent(conver
     assert [message.id for message in await conversation.runner().history()][::2] == ["m1", "m3"], "nothing is switched"
 
 
-async def test_two_pages_on_two_branches_each_go_on_in_theirs(conversation: Conversation) -> None:
-    ends = [(await conversation.ask(Query(f"[echo:{name}]", name, parent="")))[0]["messageId"] for name in "ab"]
-    for number in range(3):
-        for page, name in enumerate("ab"):
-            query = Query(f"[echo:{name}{number}]", f"{name}{number}", parent=ends[page])
-            ends[page] = (await conversation.ask(query))[0]["messageId"]
-            again = await conversation.ask(replace(query, parent=query.parent))
-            assert again[0]["messageId"] == ends[page]
-    for page, name in enumerate("ab"):
-        path = await conversation.runner().history(branch=ends[page])
-        assert [message.text for message in path][1::2] == [name, *(f"{name}{number}" for number in range(3))]
-        assert {message.branch for message in path} == {page}, "no branch for each message"
-
-
 async def test_a_cancelled_answer_is_given_again_in_the_same_turn(conversation: Conversation) -> None:
     turn = await conversation.start(STALLED)
     await conversation.stop()
@@ -121,36 +105,9 @@ async def test_a_cancelled_answer_is_given_again_in_the_same_turn(conversation: 
     assert (answer.id, len(answer.siblings)) == (again.message_id, 2)
 
 
-async def test_run_waits_for_the_turn_that_somebody_else_runs(conversation: Conversation) -> None:
-    turn = await conversation.start(STALLED)
-    await seen(turn, "text-delta")
-    waiting = asyncio.create_task(conversation.runner().run(STALLED))
-    await asyncio.sleep(0)
-    await conversation.stop()
-    result = await waiting
-    assert (result.status, result.text, result.message_id) == ("cancelled", "one two three", turn.message_id)
-
-
-async def test_run_stream_gives_typed_events_of_a_replay(conversation: Conversation) -> None:
-    query = Query("[echo:Hi.]", "m1")
-    live = [event.type async for event in conversation.runner().run_stream(query)]
-    replayed = [event.type async for event in conversation.runner().run_stream(query)]
-    assert [kind for kind in live if kind != "text-delta"] == [kind for kind in replayed if kind != "text-delta"]
-
-
 async def test_every_refusal_of_run_stream_comes_before_the_first_event(conversation: Conversation) -> None:
     stream = conversation.runner().run_stream("  ")
     with pytest.raises(InvalidRequest):
         await anext(aiter(stream))
     with pytest.raises(InvalidRequest):
         await stream
-
-
-async def test_a_joined_stream_is_bytes_of_whole_frames(conversation: Conversation) -> None:
-    turn = await conversation.start(STALLED)
-    await seen(turn, "text-delta")
-    reading = await conversation.runner().start(STALLED)
-    await conversation.stop()
-    pieces = [piece async for piece in reading.sse()]
-    assert all(piece.endswith(b"\n\n") for piece in pieces)
-    assert pieces[-1].endswith(sse.DONE)

@@ -3,9 +3,8 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,9 +14,6 @@ from omniagent import (
     Agent,
     ConfigurationError,
     InMemorySessionManager,
-    MongoBackendAdapter,
-    MongoSessionManager,
-    Overrides,
     Query,
     RunContext,
     Settings,
@@ -27,21 +23,16 @@ from omniagent import (
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelEvent
 from omniagent.errors import (
-    InvalidRequest,
     NotFound,
     RegistryUnavailable,
     SessionErased,
-    StorageUnavailable,
 )
 from omniagent.messages import DataPart
-from omniagent.protocol import sse
 from omniagent.protocol.events import DataSession, TextDelta
-from omniagent.providers import FallbackProvider, LLMProvider, ModelRequest, ModelText, ModelToolDelta, ProviderPool
-from omniagent.session.live import Change
+from omniagent.providers import FallbackProvider, LLMProvider, ModelRequest, ModelText, ModelToolDelta
 from omniagent.session.naming import MAX_SECONDS
 from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns.registry import Chunk, Signals
-from tests.fixtures.conversation import Conversation, each_api, seen
+from tests.fixtures.conversation import Conversation, each_api
 
 QUICK = Settings(tick_seconds=0.02)
 
@@ -99,49 +90,6 @@ async def test_a_rejected_answer_is_withdrawn_from_the_stream_and_the_message() 
     [data] = [event for event in events if isinstance(event, DataSession)]
     assert result.metadata["output"] == data.data["output"] == {"city": "Lisbon", "degrees": 21}
     assert (result.metadata["stepCount"], result.usage.output_tokens) == (1, 7), "both attempts are paid for"
-
-
-async def test_a_client_without_resets_resumes_after_a_rejected_answer() -> None:
-    good, gate = '{"city": "Lisbon", "degrees": 21}', Gate()
-    model = ScriptedModel(["no ", gate, "JSON"], good)
-    runner = TurnOperator(Agent("weather", "", output=Weather), session(), provider=model, registry=MemoryRegistry())
-    stream = await runner.start("Lisbon?")
-    frames = stream.sse()
-    shown = await anext(frames)
-    await gate.reached()
-    gate.set()
-    shown += b"".join([frame async for frame in frames])
-    assert b"[DONE]" not in shown
-    assert b"reset-step" not in shown
-    await stream.ended()
-    again = await runner.resume()
-    assert again is not None
-    resumed = b"".join([frame async for frame in again.sse()])
-    assert "".join(event.get("delta", "") for event in sse.decode(resumed)) == good
-    assert resumed.endswith(sse.DONE)
-
-
-class Forgetful(InMemorySessionManager):
-    """Stores the first question, and loses the answer to that."""
-
-    is_working = False
-
-    async def write(self, change: Change) -> bool:
-        is_written = await super().write(change)
-        if not self.is_working:
-            self.is_working = True
-            raise StorageUnavailable("no answer")
-        return is_written
-
-
-async def test_a_stream_that_is_opened_again_after_a_failure_is_the_same_message() -> None:
-    chat = Forgetful("ada", "chat", store=InMemoryStore(), settings=Settings(tick_seconds=0.02, lease_seconds=0.2))
-    runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel(default="Hi."), registry=MemoryRegistry())
-    stream = runner.run_stream("Hello")
-    with pytest.raises(StorageUnavailable):
-        await stream
-    result = await stream.result()
-    assert (result.status, result.turn_number, result.text) == ("complete", 1, "Hi.")
 
 
 async def test_a_retry_that_joins_or_replays_a_typed_answer_has_its_output() -> None:
@@ -209,20 +157,6 @@ async def test_a_tool_knows_its_user_its_call_and_what_the_agent_opened_once() -
     assert opened == ["open", "closed"]
 
 
-async def test_names_use_the_agents_model_for_summaries() -> None:
-    large, small = ScriptedModel("Hello.", model="large"), ScriptedModel(model="small", name="By the small one")
-    pool = ProviderPool({}, {"large": large, "small": small})
-    chat = session()
-    agent = Agent("helper", "", model="large", summary=Overrides(model="small"))
-    runner = TurnOperator(agent, chat, providers=pool)
-    result = await runner.run("Hi")
-    assert (result.text, result.metadata["model"]) == ("Hello.", "large")
-    assert await runner.name() == "By the small one"
-    head = await chat.head()
-    assert head is not None
-    assert head.name == "By the small one"
-
-
 async def test_a_session_without_a_turn_has_no_name_and_nothing_to_resume() -> None:
     runner = TurnOperator(Agent("helper", ""), session(), provider=ScriptedModel())
     assert await runner.resume() is None
@@ -253,62 +187,65 @@ class Bare(LLMProvider):
         yield ModelText(request.instructions)
 
 
-@pytest.mark.parametrize(
-    ("provider", "said"),
-    [
-        ("gpt-6-sol", r"must be an LLMProvider, not 'gpt-6-sol': the name of a model goes into Agent\(model=…\)"),
-        (ScriptedModel, "must be an LLMProvider, not <class"),
-        (Bare(), r"Bare has no model: call super\(\).__init__\(model\)"),
-    ],
-)
-def test_a_runner_refuses_what_is_no_provider(provider: Any, said: str) -> None:
+def made(**options: Any) -> TurnOperator:
+    return TurnOperator(**{"agent": Agent("helper", ""), "session": session(), "provider": ScriptedModel(), **options})
+
+
+async def awaited(*_: object) -> None: ...
+
+
+async def of_many(a: str, b: str, c: str, d: str) -> None: ...
+
+
+MISTAKES: dict[str, Callable[[], object]] = {
+    r"must be an LLMProvider, not 'gpt-6-sol': the name of a model goes into Agent\(model=…\)": lambda: made(
+        provider="gpt-6-sol"
+    ),
+    "must be an LLMProvider, not <class": lambda: made(provider=ScriptedModel),
+    r"Bare has no model: call super\(\).__init__\(model\)": lambda: made(provider=Bare()),
+    "^Runner: agent must be an instance of Agent or Project, not <class": lambda: made(agent=Agent),
+    "^Runner: session must be an instance of SessionManager, not 'ada'": lambda: made(session="ada"),
+    "^Runner: providers must be an instance of ProviderPool, not {'acme'": lambda: made(
+        providers={"acme": ScriptedModel()}
+    ),
+    "^Runner: registry must be an instance of TurnRegistry, not <class": lambda: made(registry=MemoryRegistry),
+    "^Runner: hooks must be an instance of TurnHooks, not {}": lambda: made(hooks={}),
+    "^Runner: budget must be an instance of Budget, not 5": lambda: made(budget=5),
+    "^Runner: counter must be an instance of SpendingCounter, not <class": lambda: made(counter=MemoryCounter),
+    r"^Runner: approvers must be a function of \(approver, request\), not True": lambda: made(approvers=True),
+    "FallbackProvider: each must be an LLMProvider, not 'gpt-6-sol'": lambda: FallbackProvider(
+        [ScriptedModel(), "gpt-6-sol"]  # type: ignore[list-item]
+    ),
+    r"Runner.reply takes replies such as request.approve\(\), not \(True": lambda: made().reply(True),  # type: ignore[arg-type]
+    "the user of a session is 7: pass a name, as text": lambda: InMemorySessionManager(7),  # type: ignore[arg-type]
+    "the user of a session is ' ': pass a name, as text": lambda: InMemorySessionManager(" "),
+    r"the store is .*: pass InMemoryStore\(\)": lambda: InMemorySessionManager("ada", store=InMemoryStore),  # type: ignore[arg-type]
+    "category.*: pass ": lambda: InMemorySessionManager("ada", category=7),  # type: ignore[arg-type]
+    "settings.*: pass ": lambda: InMemorySessionManager("ada", settings={"max_steps": 3}),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("said", MISTAKES)
+def test_a_part_of_another_kind_is_refused_where_it_is_passed(said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        TurnOperator(Agent("helper", ""), session(), provider=provider)
+        MISTAKES[said]()
+
+
+AWAITED, NOT_AWAITED = ("on_work", "on_end", "on_erase"), ("on_model_call", "on_refusal")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("names", "hook", "said"),
     [
-        ({"agent": Agent}, "agent must be an instance of Agent or Project, not <class"),
-        ({"session": "ada"}, "session must be an instance of SessionManager, not 'ada'"),
-        ({"providers": {"acme": ScriptedModel()}}, "providers must be an instance of ProviderPool, not {'acme'"),
-        ({"registry": MemoryRegistry}, "registry must be an instance of TurnRegistry, not <class"),
-        ({"hooks": {}}, "hooks must be an instance of TurnHooks, not {}"),
-        ({"budget": 5}, "budget must be an instance of Budget, not 5"),
-        ({"counter": MemoryCounter}, "counter must be an instance of SpendingCounter, not <class"),
-        ({"approvers": True}, r"approvers must be a function of \(approver, request\), not True"),
+        (AWAITED, lambda *_: None, "must be an async function: write `async def`"),
+        (AWAITED, of_many, r"must take \("),
+        (NOT_AWAITED, awaited, "is not awaited: write `def`"),
     ],
 )
-def test_a_runner_refuses_parts_of_another_kind(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"^Runner: {said}"):
-        TurnOperator(**{"agent": Agent("helper", ""), "session": session(), "provider": ScriptedModel(), **options})
-
-
-@pytest.mark.parametrize("name", ["on_work", "on_end", "on_erase"])
-def test_a_hook_that_is_not_async_is_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"TurnHooks: {name} must be an async function: write `async def`"):
-        TurnHooks(**{name: lambda *_: None})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["on_work", "on_end", "on_erase"])
-def test_a_hook_with_other_parameters_is_refused(name: str) -> None:
-    async def of_many(a: str, b: str, c: str, d: str) -> None: ...
-
-    with pytest.raises(ConfigurationError, match=rf"TurnHooks: {name} must take \("):
-        TurnHooks(**{name: of_many})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["on_model_call", "on_refusal"])
-def test_a_hook_that_nobody_awaits_must_not_be_async(name: str) -> None:
-    async def awaited(*_: object) -> None: ...
-
-    with pytest.raises(ConfigurationError, match=f"TurnHooks: {name} is not awaited: write `def`"):
-        TurnHooks(**{name: awaited})  # type: ignore[arg-type]
-
-
-def test_a_chain_takes_providers_and_no_names() -> None:
-    with pytest.raises(ConfigurationError, match=r"FallbackProvider: each must be an LLMProvider, not 'gpt-6-sol'"):
-        FallbackProvider([ScriptedModel(), "gpt-6-sol"])  # type: ignore[list-item]
+def test_a_hook_of_another_shape_is_refused(names: Sequence[str], hook: Any, said: str) -> None:
+    for name in names:
+        with pytest.raises(ConfigurationError, match=f"TurnHooks: {name} {said}"):
+            TurnHooks(**{name: hook})
 
 
 class Careless(LLMProvider):
@@ -355,42 +292,6 @@ async def test_a_query_that_is_no_text_is_refused(query: Any) -> None:
         await TurnOperator(Agent("helper", ""), session(), provider=ScriptedModel()).run(query)
 
 
-@pytest.mark.parametrize("answers", [(), (True,), ("yes",)])
-def test_what_is_no_answer_is_refused(answers: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"Runner.reply takes replies such as request.approve\(\), not \("):
-        TurnOperator(Agent("helper", ""), session(), provider=ScriptedModel()).reply(*answers)
-
-
-def test_a_session_names_its_user_and_itself_in_text() -> None:
-    nobody: list[Any] = [7, "", " ", None]
-    for user in nobody:
-        with pytest.raises(ConfigurationError, match=f"the user of a session is {user!r}: pass a name, as text"):
-            InMemorySessionManager(user)
-    with pytest.raises(InvalidRequest, match="session id must be 1 to 128"):
-        InMemorySessionManager("ada", 7)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("options", [{"category": 7}, {"settings": {"max_steps": 3}}, {"store": InMemoryStore}])
-def test_a_session_refuses_parts_of_another_kind(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=": pass "):
-        InMemorySessionManager("ada", **options)
-
-
-async def test_closing_the_adapter_stores_what_was_streamed_first(conversation: Conversation, mongod: str) -> None:
-    name = conversation.database.name
-    adapter = MongoBackendAdapter(mongod, name)
-    gate = Gate()
-    async with adapter as store:
-        chat = MongoSessionManager(store, conversation.user, conversation.session_id, settings=QUICK)
-        stream = await TurnOperator(
-            Agent("helper", ""), chat, provider=ScriptedModel(["Half an", gate, " answer."])
-        ).start("?")
-        await seen(stream, "text-delta")
-        await gate.reached()
-    assert (await stream.result()).metadata["stopReason"] == "shutdown"
-    assert (conversation.answer["status"], conversation.answer["parts"][1]["text"]) == ("cancelled", "Half an")
-
-
 async def test_an_erased_session_is_gone_and_its_running_turn_is_lost() -> None:
     chat, gate = session(), Gate()
     runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("One.", ["Half", gate]))
@@ -405,32 +306,6 @@ async def test_an_erased_session_is_gone_and_its_running_turn_is_lost() -> None:
     await stream.ended()
     again = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("New."))
     assert (await again.run(Query("First", "m1"))).turn_number == 1
-
-
-async def test_what_a_frozen_turn_writes_after_its_session_was_erased_is_erased_too() -> None:
-    class Frozen(MemoryRegistry):
-        """The turn's process neither writes nor reads its signals while it is frozen."""
-
-        async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
-            if frozen:
-                raise RegistryUnavailable("frozen")
-            written.append(chunk)
-            return await super().append(session, journal, chunk)
-
-        async def signals(self, session: str, journal: str) -> Signals:
-            return Signals()
-
-    frozen, written = ["still"], list[Chunk]()
-    chat, gate, registry = session(settings=replace(QUICK, lease_seconds=0.1)), Gate(), Frozen()
-    runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate]), registry=registry)
-    stream = await runner.start(Query("First", "m1"))
-    await gate.reached()
-    assert await runner.erase_session()
-    frozen.clear()
-    gate.set()
-    await stream.ended()
-    assert written
-    assert await registry.read(chat.key, stream.message_id) == []
 
 
 async def test_a_session_is_gone_before_anything_of_it_is_deleted() -> None:

@@ -9,9 +9,8 @@ from omniagent import Agent, Callbacks, RunContext, RunResult
 from omniagent.ai.providers.llm_provider import Overrides
 from omniagent.errors import StorageUnavailable, ToolError
 from omniagent.session.live import Change
-from tests.fixtures.conversation import Conversation, HeldBack, each_api, events_of, read, seen
+from tests.fixtures.conversation import Conversation, HeldBack, each_api, read, seen
 from tests.fixtures.package_log import logged
-from tests.fixtures.stream import outline
 from tests.runner.scenarios import STEP, add, lookup, said
 
 HELLO = "[echo:Hello there.]"
@@ -92,16 +91,6 @@ async def test_a_write_that_has_begun_is_not_cancelled(conversation: Conversatio
     with pytest.raises(asyncio.CancelledError):
         await running
     assert (conversation.answer["status"], conversation.answer["parts"]) == ("complete", [STEP, said("Hello there.")])
-
-
-async def test_a_stop_that_comes_while_the_answer_is_written_changes_nothing(conversation: Conversation) -> None:
-    session = HeldBack(conversation)
-    turn = await conversation.start(HELLO, session=session)
-    await session.writing.wait()
-    await conversation.stop()
-    session.let_go.set()
-    assert (await turn.result()).status == "complete"
-    assert outline(await events_of(turn))[-2:] == ["finish stop", "data-session complete"]
 
 
 async def test_callbacks_are_told_what_happens(conversation: Conversation) -> None:

@@ -1,8 +1,6 @@
 """Kills between the answer, the tool and the continuation; requests that expire; what both model APIs are shown."""
 
-from contextlib import nullcontext
 from copy import deepcopy
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,17 +8,13 @@ import pytest
 from omniagent import Agent, ToolRequest, client_tool, tool
 from omniagent.errors import NotWaiting, ReplyConflict, RequestExpired, ToolOutcomeUnknown
 from omniagent.messages import ToolPart
-from omniagent.session.ids import new_id
 from omniagent.session.in_memory import InMemorySessionManager
 from omniagent.session.live import Change
 from omniagent.settings import Settings
 from omniagent.testing import ScriptedModel, ToolCall
-from omniagent.turns.engine.waiting import Judge
 from omniagent.turns.registry import Chunk
-from omniagent.turns.state import transition
-from omniagent.turns.state_events import Reply
 from tests.fixtures.answers import answer_of
-from tests.fixtures.conversation import Conversation, events_of, move_clock
+from tests.fixtures.conversation import Conversation, move_clock
 from tests.runner.sessions import QUICK, Sessions
 
 Json = dict[str, Any]
@@ -80,7 +74,8 @@ async def killed(witness: Witnessed, lines: list[bytes]) -> Sessions:
     return dead
 
 
-async def test_a_run_killed_at_any_line_continues_without_repeating_calls() -> None:
+@pytest.mark.parametrize("is_replied", [False, True], ids=["unasked", "by the same reply"])
+async def test_a_run_killed_at_any_line_continues_without_repeating_calls(is_replied: bool) -> None:
     refunds = Refunds()
     witness, request, lines = await continued(refunds)
     whole = await answer_of(witness, 1)
@@ -88,7 +83,10 @@ async def test_a_run_killed_at_any_line_continues_without_repeating_calls() -> N
     for count in range(len(lines)):
         dead = await killed(witness, lines[:count])
         refunds.orders.clear()
-        stream = await dead.runner(ScriptedModel("Done at last."), refunds.tool).take_up()
+        runner = dead.runner(ScriptedModel("Done at last."), refunds.tool)
+        with pytest.raises(ReplyConflict):
+            await runner.reply(request.deny())
+        stream = await (runner.reply(request.approve()) if is_replied else runner.take_up())
         assert stream is not None
         result = await stream.result()
         await stream.ended()
@@ -102,23 +100,6 @@ async def test_a_run_killed_at_any_line_continues_without_repeating_calls() -> N
         else:
             assert list(result.message.parts) == list(whole.parts)
         assert (result.metadata["stepCount"], result.text) == (2, whole.text)
-        assert await dead.are_free()
-
-
-async def test_the_same_answer_again_continues_a_dead_run_and_another_one_is_refused() -> None:
-    refunds = Refunds()
-    witness, request, lines = await continued(refunds)
-    for count in range(len(lines)):
-        dead = await killed(witness, lines[:count])
-        refunds.orders.clear()
-        runner = dead.runner(ScriptedModel("Done at last."), refunds.tool)
-        with pytest.raises(ReplyConflict):
-            await runner.reply(request.deny())
-        stream = await runner.reply(request.approve())
-        events = await events_of(stream)
-        await stream.ended()
-        assert (events[0]["messageId"], events[-1]["data"]["status"]) == (request.message_id, "complete")
-        assert refunds.orders == ([] if b'{"record":"approved"' in b"".join(lines[:count]) else ["42"])
         await dead.store.open_turns.finish()
         assert await dead.are_free()
 
@@ -150,30 +131,18 @@ async def test_what_nobody_answered_in_time_is_denied(look: str) -> None:
     assert await sessions.are_free()
 
 
-async def test_a_request_expires_between_the_look_at_the_session_and_the_verdict() -> None:
-    refunds, sessions = Refunds(), Sessions(EXPIRING)
-    waiting = await sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"})), refunds.tool).run("Refund 42")
-    [request] = waiting.requests
-    assert request.expires_at is not None
-    for seconds, is_late in ((-1, False), (0, True)):
-        now = request.expires_at + timedelta(seconds=seconds)
-        judge = Judge(lambda _: None, answered_by="ada", now=now)
-        with pytest.raises(RequestExpired) if is_late else nullcontext():
-            assert judge.judge(waiting.message, [request.approve()]).is_complete
-
-
 @client_tool
 async def locate() -> str:
     """Find out where the user is."""
     raise NotImplementedError
 
 
-ENDINGS = ("approved", "denied", "in part", "unanswered", "stopped", "expired", "killed")
+ENDINGS = ("approved", "denied", "in part", "unanswered", "stopped", "expired")
 
 
 @pytest.mark.parametrize(
     ("api", "ending"),
-    [*(("responses", ending) for ending in ENDINGS), ("chat", "denied"), ("chat", "killed")],
+    [*(("responses", ending) for ending in ENDINGS), ("chat", "denied")],
 )
 async def test_both_apis_take_the_history_of_a_turn_that_waited(
     conversation: Conversation, ending: str, monkeypatch: pytest.MonkeyPatch
@@ -195,15 +164,6 @@ async def test_both_apis_take_the_history_of_a_turn_that_waited(
             assert await runner.stop()
         case "expired":
             move_clock(monkeypatch, days=61)
-        case "killed":
-            judge = Judge(asked.agent.tool, answered_by="ada", now=asked.session.now())
-            answered = judge.judge(waiting.message, [first.approve(), second.reply("Rome")]).message
-            head = await asked.session.head()
-            assert head is not None
-            assert await asked.session.write(transition(head, Reply(new_id(), answered), asked.session.now()))
-            assert await runner.stop()
-            runner = asked.but(later=timedelta(seconds=31)).runner()
-            assert await runner.take_up() is None
     result = await runner.run("[echo:And on.]")
     assert (result.status, result.text, result.turn_number) == ("complete", "And on.", 2)
     assert refunds.orders == (["42"] if ending == "approved" else [])
