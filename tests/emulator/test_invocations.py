@@ -1,13 +1,12 @@
 """The Invoke API."""
 
-import asyncio
 import json
 
 import httpx
 import pytest
 
 from local.emulator import Emulator
-from tests.emulator.conftest import Gate, Start, get_event, toy
+from tests.emulator.conftest import Start, get_event, toy
 
 
 def address(emulator: Emulator, function: str) -> str:
@@ -53,21 +52,6 @@ async def test_a_function_that_ends_its_process_says_how(start: Start, http: htt
     assert report.startswith(f"REPORT RequestId: {request_id} Duration: ")
 
 
-async def test_a_function_that_is_killed_leaves_the_line_of_lambda(
-    start: Start, http: httpx.AsyncClient, gate: Gate
-) -> None:
-    emulator = await start(toy("stream"))
-    request = asyncio.create_task(http.get(emulator.url_of("stream") + "/?gate=1"))
-    await gate.arrival()
-    [running] = emulator.running("stream")
-    emulator.kill(running.pid)
-    with pytest.raises(httpx.RemoteProtocolError):
-        await request
-    await emulator.settled()
-    line = f"RequestId: {running.request_id} Error: Runtime exited with error: signal: killed"
-    assert line in emulator.logs("stream")
-
-
 async def test_a_streaming_function_invoked_as_a_whole_answers_prelude_and_body(
     streaming: Emulator, http: httpx.AsyncClient
 ) -> None:
@@ -75,20 +59,6 @@ async def test_a_streaming_function_invoked_as_a_whole_answers_prelude_and_body(
     prelude, body = response.content.split(bytes(8))
     assert json.loads(prelude)["statusCode"] == 200
     assert body == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
-
-
-async def test_an_asynchronous_invocation_is_accepted_before_it_runs(
-    start: Start, http: httpx.AsyncClient, gate: Gate
-) -> None:
-    emulator = await start(toy("stream"))
-    event = get_event("gate=1&events=1")
-    headers = {"x-amz-invocation-type": "Event"}
-    response = await http.post(address(emulator, "stream"), json=event, headers=headers)
-    assert (response.status_code, response.content) == (202, b"")
-    message, let_on = await gate.arrival()
-    assert message == "sent 0"
-    let_on()
-    await emulator.settled()
 
 
 async def test_a_failed_asynchronous_invocation_is_tried_twice_more(start: Start, http: httpx.AsyncClient) -> None:
@@ -114,7 +84,3 @@ async def test_what_cannot_be_invoked_is_refused(
     plain: Emulator, http: httpx.AsyncClient, function: str, content: bytes, status: int
 ) -> None:
     assert (await http.post(address(plain, function), content=content)).status_code == status
-
-
-async def test_an_unknown_operation_is_refused(plain: Emulator, http: httpx.AsyncClient) -> None:
-    assert (await http.get(plain.endpoint + "/2015-03-31/functions")).status_code == 404

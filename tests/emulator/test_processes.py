@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import httpx
 import pytest
 
 from local.emulator import Emulator, State, Throttled
-from local.template import ROOT
 from tests.emulator.conftest import Gate, Start, toy
 from tests.fixtures.calls import eventually
 
@@ -52,22 +50,6 @@ async def test_a_spare_process_is_ready_before_the_next_call_comes(
     await asyncio.gather(busy, held)
 
 
-async def test_retired_processes_take_no_further_call_and_a_busy_one_ends_its_own(
-    start: Start, http: httpx.AsyncClient, gate: Gate
-) -> None:
-    emulator = await start(toy("stream"))
-    url = emulator.url_of("stream")
-    busy = asyncio.create_task(http.get(url + "/?gate=1&events=1"))
-    _, let_on = await gate.arrival()
-    [old] = emulator.processes("stream")
-    emulator.retire()
-    assert (await http.get(url)).status_code == 200
-    let_on()
-    assert (await busy).status_code == 200
-    await eventually(lambda: old.pid not in {each.pid for each in emulator.processes("stream")})
-    assert len(emulator.processes("stream")) == 1
-
-
 async def test_calls_beyond_the_limit_are_refused(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
     emulator = await start(toy("stream", concurrency=2))
     url = emulator.url_of("stream")
@@ -91,11 +73,6 @@ async def test_a_function_is_killed_at_its_timeout(start: Start, http: httpx.Asy
     response = await http.post(emulator.url_of("plain"), json={"do": "hang"})
     assert (response.status_code, response.text) == (502, "Internal Server Error")
     assert emulator.processes("plain") == []
-
-
-async def test_the_function_knows_its_deadline(start: Start) -> None:
-    emulator = await start(toy("plain", timeout=20))
-    assert 0 < (await call(emulator))["remaining"] <= 20_000
 
 
 def kernel_state(pid: int) -> str:
@@ -139,39 +116,6 @@ async def test_the_environment_is_lambdas_and_nothing_of_the_callers(
     assert expected.items() <= environment.items()
     assert environment["_X_AMZN_TRACE_ID"].startswith("Root=1-")
     assert not {"CALLERS_SECRET", "HOME", "USER", "PYTEST_CURRENT_TEST"} & environment.keys()
-
-
-async def test_what_a_function_prints_is_kept_line_by_line(start: Start) -> None:
-    heard: list[tuple[str, str]] = []
-    emulator = await start(toy("plain"), on_line=lambda function, line: heard.append((function, line)))
-    await call(emulator, {"do": "print"})
-    # What was printed may come after the end of the invocation.
-    await eventually(lambda: emulator.logs("plain").count("printed") == 2 and "x" * 200_000 in emulator.logs("plain"))
-    await emulator.settled()
-    lines = emulator.logs("plain")
-    assert heard == [("plain", line) for line in lines]
-
-
-def built_layer(folder: Path) -> Path:
-    """Make a layer as `sam build` does, of nothing but AWS's runtime client."""
-    packages = folder / "python"
-    packages.mkdir(parents=True)
-    installed = Path(sysconfig.get_path("purelib"))
-    for name in ("awslambdaric", "snapshot_restore_py.py", "simplejson"):
-        (packages / name).symlink_to(installed / name)
-    for native in installed.glob("runtime_client*.so"):
-        (packages / native.name).symlink_to(native)
-    return folder
-
-
-async def test_built_functions_see_neither_the_repository_nor_the_development_packages(
-    start: Start, tmp_path: Path
-) -> None:
-    emulator = await start(toy("plain", layers=(built_layer(tmp_path / "layer"),)), built=True)
-    path = await call(emulator, {"do": "path"})
-    assert path[0] == str(toy("plain").code)
-    assert path[1].endswith("/opt/python")
-    assert not {str(ROOT), str(ROOT / "layers" / "core"), sysconfig.get_path("purelib")} & set(path)
 
 
 HOLDER = """

@@ -46,11 +46,3 @@ async def test_one_poisoned_message_does_not_block_the_others_and_ends_in_the_de
     await emulator.settled()
     assert sorted(taken.read_text().split()) == ["one", "three", "two"]
     assert waiting(aws, queue) == 0
-
-
-async def test_a_batch_that_failed_as_a_whole_comes_again(start: Start, aws: Aws) -> None:
-    queue, dead = make_queues(aws, "failing")
-    aws.sqs.send_message(QueueUrl=queue, MessageBody="any")
-    source = QueueSource("arn:aws:sqs:us-east-1:123456789012:failing", reports_failures=True)
-    await start(toy("broken", queues=(source,)), sqs=aws.sqs, redelivery_seconds=0)
-    assert await asyncio.to_thread(receive, aws, dead) == "any"

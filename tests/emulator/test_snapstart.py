@@ -65,25 +65,3 @@ async def test_a_copy_that_ends_takes_no_other_with_it(start: Start) -> None:
     assert "exit status 3" in json.loads(died.payload)["errorMessage"]
     assert len(emulator.processes("snapped")) == 1
     await restored(emulator, 2)
-
-
-async def test_a_snapshot_is_taken_again_on_request_and_old_copies_live_on(start: Start) -> None:
-    emulator = await start(toy("snapped", snap_start=True))
-    [old] = await restored(emulator, 1)
-    emulator.snapshot("snapped").retake()
-    both = await restored(emulator, 2)
-    assert len({copy["init"]["number"] for copy in both}) == 2
-    assert old["init"] in [copy["init"] for copy in both]
-
-
-async def test_a_hook_that_fails_after_the_restore_fails_the_start(start: Start) -> None:
-    emulator = await start(toy("snapped", snap_start=True, environment={"BROKEN_HOOK": "no number"}))
-    failed = await emulator.invoke("snapped", b"{}")
-    assert failed.error_type == "Runtime.AfterRestoreError"
-    assert emulator.processes("snapped") == []
-
-
-async def test_a_function_that_cannot_start_has_no_snapshot(start: Start) -> None:
-    emulator = await start(toy("broken", snap_start=True))
-    failed = await emulator.invoke("broken", b"{}")
-    assert "broken at import" in json.loads(failed.payload)["errorMessage"]

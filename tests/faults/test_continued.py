@@ -67,36 +67,12 @@ async def test_killed_turn_is_finished_although_a_cold_start_is_killed_as_well(
     assert kills.left("run") == 0
 
 
-async def test_a_background_turn_is_answered_although_the_cold_start_of_its_run_function_is_killed(
-    watched: House, kills: ColdKills
-) -> None:
-    client = watched.client()
-    kills.next_start(watched, "run")
-    assert (await client.leave("[echo:Done.]", f"left-{new_id()}")).status == 202
-    answer = await finished(watched, client)
-    assert (answer["status"], len(watched.read(client).questions)) == ("complete", 1)
-    assert kills.left("run") == 0
-
-
 async def test_a_killed_turn_is_finished_unasked_and_a_reader_sees_it_go_on(watched: House) -> None:
     client = watched.client()
     answer_id = await killed_at(watched, client, "tool-output-available", 1)
     stream, answer = await asyncio.gather(read_on(client, client.resume()), finished(watched, client))
     assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
     assert (stream.answer_id, stream.finished_as) == (answer_id, "complete")
-    assert watched.servers.ledger.read_text().count(answer_id) == 1
-
-
-async def test_a_run_function_that_is_killed_as_well_is_followed_by_another(watched: House) -> None:
-    client = watched.client()
-    answer_id = await killed_at(watched, client, "text-delta", 3)
-    async with asyncio.timeout(IN_TIME_SECONDS):
-        await watched.log.has("dead turn continued", answer_id)
-        session = client.session.encode()
-        running = [process for process in watched.emulator.running("run") if session in process.event]
-    watched.kill_process(running[0].pid)
-    answer = await finished(watched, client)
-    assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
     assert watched.servers.ledger.read_text().count(answer_id) == 1
 
 

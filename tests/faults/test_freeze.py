@@ -22,21 +22,3 @@ async def test_a_transaction_that_thaws_is_not_committed_any_more(house: House) 
     assert (stream.finished_as, stream.done) == (None, True)
     assert stream.event("error")["errorText"] == TurnLost.public
     assert house.check(client).messages == before.messages
-
-
-async def test_message_that_thaws_is_answered_after_its_successors(house: House) -> None:
-    client = house.client()
-    await client.say("[echo:first]")
-    async with house.storage.holding(wire.begin(client.session)) as hold:
-        exchange = client.ask("[echo:late]")
-        await hold.reached()
-        frozen = house.answering(client)
-        house.freeze(frozen)
-        after = await client.accepted("[echo:in the meantime]")
-        hold.let_pass()
-        house.thaw(frozen)
-        stream = await exchange.end()
-
-    assert (after.finished_as, stream.finished_as) == ("complete", "complete")
-    assert (after.turn_number, stream.turn_number) == (2, 3)
-    house.check(client)

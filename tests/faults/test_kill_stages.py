@@ -1,76 +1,52 @@
-"""SIGKILL at every stage of a turn: the session goes on, with all that was acknowledged and nothing twice."""
+"""SIGKILL while a turn writes: the session goes on, with all that was acknowledged and nothing twice.
+
+The stages between its writes are in `tests/turns/test_continue_run`.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import pytest
 
 from tests.faults import wire
-from tests.faults.client import Client, Exchange, Stream
+from tests.faults.client import Client, Stream
 from tests.faults.house import House
 from tests.faults.truth import stored_text
-from tests.fixtures.proxy import Hold
 from tests.fixtures.wire_formats import Matches
 
-Fate = Literal["nothing", "complete"]
-"""What is there of the turn afterwards: not even the question, or all of it, finished by the next request."""
+AT_ONCE = 3
+LONG = "[slow:20][long:60]"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A moment in the life of a turn, and how to get there."""
+    """A write of a turn, and how far it has come when the process dies."""
 
     name: str
-    leaves: Fate
-    held: Callable[[str], Matches] | None = None
-    server: Literal["registry", "storage"] = "registry"
+    held: Callable[[str], Matches]
+    server: Literal["registry", "storage"] = "storage"
     answered: bool = False
     """The server has done what it was asked; only its answer is held."""
     arrives_late: bool = False
     """What was held reaches the server after the kill, as bytes on the wire do."""
     prompt: str = "[echo:This is all there is to say.]"
-    seen: Callable[[Exchange], Awaitable[object]] | None = None
 
 
-HELD = [
-    Stage("before the message", "nothing", wire.begin, "storage"),
-    Stage("storing the message", "complete", wire.begin, "storage", arrives_late=True),
-    Stage("message stored", "complete", wire.begin, "storage", answered=True),
-    Stage("before a record", "complete", lambda s: wire.chunk(s, 1), prompt="[slow:20][long:60]"),
-    Stage("record written", "complete", lambda s: wire.chunk(s, 1), answered=True, prompt="[slow:20][long:60]"),
-    Stage("in the transaction", "complete", lambda s: wire.insert(s, "assistant"), "storage", answered=True),
-    Stage("before the commit", "complete", lambda s: wire.commit(s, "assistant"), "storage"),
-    Stage("in the commit", "complete", lambda s: wire.commit(s, "assistant"), "storage", arrives_late=True),
-    Stage("before finish", "complete", lambda s: wire.commit(s, "assistant"), "storage", answered=True),
+UNHEARD = Stage("before the message", wire.begin)
+"""Not even the question is there afterwards. Else the next request finishes the turn."""
+STAGES = [
+    UNHEARD,
+    Stage("storing the message", wire.begin, arrives_late=True),
+    Stage("message stored", wire.begin, answered=True),
+    Stage("before a record", lambda s: wire.chunk(s, 1), "registry", prompt=LONG),
+    Stage("record written", lambda s: wire.chunk(s, 1), "registry", answered=True, prompt=LONG),
+    Stage("in the transaction", lambda s: wire.insert(s, "assistant"), answered=True),
+    Stage("before the commit", lambda s: wire.commit(s, "assistant")),
+    Stage("in the commit", lambda s: wire.commit(s, "assistant"), arrives_late=True),
+    Stage("before finish", lambda s: wire.commit(s, "assistant"), answered=True),
 ]
-SEEN = [
-    Stage("before the first token", "complete", prompt="[slow:300][echo:Well.]", seen=lambda e: e.seen("start")),
-    Stage("in text", "complete", prompt="[slow:20][long:100]", seen=lambda e: e.seen("text-delta", 30)),
-    Stage("in reasoning", "complete", prompt="[reason][slow:50]", seen=lambda e: e.seen("reasoning-delta", 5)),
-    Stage(
-        "in the arguments of a tool",
-        "complete",
-        prompt='[slow:100][tool:pause {"seconds": 0.345678}]',
-        seen=lambda e: e.seen("tool-input-delta", 2),
-    ),
-    Stage(
-        "in a tool",
-        "complete",
-        prompt='[tool:pause {"seconds": 15}]',
-        seen=lambda e: e.seen("tool-input-available"),
-    ),
-    Stage(
-        "between steps",
-        "complete",
-        prompt="[tool:blink][then][slow:300][echo:Well.]",
-        seen=lambda e: e.seen("start-step", 2),
-    ),
-]
-STAGES = [*HELD, *SEEN]
-AT_ONCE = 3
 
 
 @dataclass(frozen=True)
@@ -100,30 +76,17 @@ async def live_through(house: House, stage: Stage) -> Aftermath:
     client = house.client()
     assert (await client.say("[echo:first]")).finished_as == "complete"
     await house.at_rest(client)  # its last record may still be on its way
-    async with at(house, client, stage) as (exchange, hold):
+    proxy = house.registry if stage.server == "registry" else house.storage
+    async with proxy.holding(stage.held(client.session), "answer" if stage.answered else "request") as hold:
+        exchange = client.ask(stage.prompt)
+        await hold.reached()
         killed_at = house.kill(client)
-        if hold is not None and not stage.arrives_late:
+        if not stage.arrives_late:
             hold.lose()
         dead = await exchange.end()
     after = await client.accepted("[echo:next]")
     house.tally.waits.append(after.began_at - killed_at)
     return Aftermath(client, dead, after)
-
-
-@asynccontextmanager
-async def at(house: House, client: Client, stage: Stage) -> AsyncIterator[tuple[Exchange, Hold | None]]:
-    """Ask, and wait until the turn has come to the stage."""
-    if stage.held is None:
-        exchange = client.ask(stage.prompt)
-        assert stage.seen is not None
-        await stage.seen(exchange)
-        yield exchange, None
-        return
-    proxy = house.registry if stage.server == "registry" else house.storage
-    async with proxy.holding(stage.held(client.session), "answer" if stage.answered else "request") as hold:
-        exchange = client.ask(stage.prompt)
-        await hold.reached()
-        yield exchange, hold
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
@@ -135,8 +98,8 @@ async def test_the_session_goes_on_after_a_kill(
 
     assert dead.finished_as is None
     assert (after.status, after.finished_as, after.text) == (200, "complete", "next")
-    assert after.turn_number == (2 if stage.leaves == "nothing" else 3)
+    assert after.turn_number == (2 if stage is UNHEARD else 3)
     conversation = house.check(aftermath.client)
-    if stage.leaves != "nothing":
-        assert conversation.answers[1]["status"] == stage.leaves
+    if stage is not UNHEARD:
+        assert conversation.answers[1]["status"] == "complete"
         assert stored_text(conversation.answers[1]).startswith(dead.text)

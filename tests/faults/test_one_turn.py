@@ -2,7 +2,6 @@
 
 import asyncio
 
-from tests.faults import wire
 from tests.faults.house import House
 
 STALLED = "[stall] [echo:one two three four]"
@@ -42,19 +41,3 @@ async def test_regeneration_that_is_killed_is_finished_by_its_reader(house: Hous
 
     assert (stream.answer_id, stream.finished_as) == (dead.answer_id, "complete")
     assert [answer["client_message_id"] for answer in house.check(client).answers] == [dead.answer_id]
-
-
-async def test_regeneration_that_is_killed_before_it_shows_anything_is_finished_too(house: House) -> None:
-    client = house.client()
-    first = await client.say("[slow:20][long:60]")
-    async with house.storage.holding(wire.begin(client.session), "answer") as hold:
-        regenerating = client.regenerate(first.answer_id)
-        await hold.reached()
-        house.kill(client)
-        await regenerating.end()
-    after = await client.accepted("[echo:next]")
-
-    assert after.finished_as == "complete"
-    answers = house.check(client).answers
-    assert [answer["status"] for answer in answers] == ["complete", "complete"]
-    assert answers[0]["client_message_id"] != first.answer_id

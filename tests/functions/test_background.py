@@ -92,15 +92,6 @@ def test_a_message_is_accepted_at_once_and_answered_by_the_run_function(
     assert "".join(event.get("delta", "") for event in replayed) == "Done."
 
 
-def test_a_deleted_user_is_not_answered(run: Any, world: World, queue: RecordedRuns) -> None:
-    user = world.user()
-    accept(user)
-    assert user.call("DELETE", "/users/me").status_code in (202, 204)
-    delivered(run, queue)
-    assert world.database.messages.count_documents({"session_id": user.key}) == 0
-    assert world.database.sessions.count_documents({"_id": user.key}) == 0
-
-
 def test_messages_in_line_are_answered_in_order_by_one_job(run: Any, world: World, queue: RecordedRuns) -> None:
     user = world.user()
     accept(user, "[echo:One.]")
@@ -108,24 +99,6 @@ def test_messages_in_line_are_answered_in_order_by_one_job(run: Any, world: Worl
     [_, second] = queue.taken("run")
     run.handler(batch(json.dumps(second)), CONTEXT)
     assert texts(user)[1::2] == ["One.", "Two."]
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        ("/chat?background=true", {"query": ""}, 422),
-        ("/chat?background=perhaps", {"query": "Hi"}, 422),
-        ("/chat?background=true", {"replies": [{"request_id": "r1", "approved": True}]}, 422),
-        ("/chat?background=true", {"query": "x" * 33_000}, 422),
-    ],
-)
-def test_what_is_refused_is_refused_at_once(
-    path: str, body: Json, status: int, world: World, queue: RecordedRuns
-) -> None:
-    user = world.user()
-    assert user.call("POST", path, json={"session_id": user.session} | body).status_code == status
-    assert queue.sent == []
-    assert user.call("GET", "/sessions/{}/messages").status_code == 404
 
 
 def test_a_message_accepted_while_the_queue_is_down_is_found_by_the_sweep(
@@ -140,19 +113,6 @@ def test_a_message_accepted_while_the_queue_is_down_is_found_by_the_sweep(
         assert run.handler({"kind": "sweep"}, CONTEXT)["sessions"] == 1
     delivered(run, queue)
     assert texts(user) == ["[echo:Done.]", "Done."]
-
-
-def test_a_schedule_that_is_to_be_rejected_by_a_busy_session_is_not_tried_again(
-    run: Any, world: World, queue: RecordedRuns
-) -> None:
-    user = world.user()
-    session = event_loop.run(world.application.session(user.client_id, user.session))
-    event_loop.run(begin_turn(session))
-    refused = schedule(user=user.client_id, session_id=user.session, busy="reject")
-    assert failures(run.handler(batch(refused, queue="schedules"), CONTEXT)) == []
-    head = event_loop.run(session.head())
-    assert head is not None
-    assert (queue.sent, head.queue) == ([], ())
 
 
 def schedule(**changes: Any) -> str:
@@ -252,24 +212,6 @@ def test_a_sweep_announces_an_answer_whose_process_died_before_it_could(
     assert run.handler({"kind": "sweep"}, CONTEXT)["events"] == 0
 
 
-def test_each_failed_regeneration_sends_one_event(
-    run: Any, world: World, queue: RecordedRuns, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user = world.user()
-    user.ask("[fail:400]")
-    answers = [user.messages()[-1]["id"]]
-    for _ in range(2):
-        again = {"id": user.session, "messages": [{}], "trigger": "regenerate-message", "messageId": answers[-1]}
-        assert user.post(again).status_code == 200
-        answers.append(user.messages()[-1]["id"])
-    events = [message["event"] for message in queue.taken("webhook")]
-    assert [(event["message_id"], event["status"], event["error_code"]) for event in events] == [
-        (answer, "failed", "model_rejected") for answer in answers
-    ]
-    monkeypatch.setattr("omniagent.app.run_jobs.UNANNOUNCED_AFTER", timedelta())
-    assert run.handler({"kind": "sweep"}, CONTEXT)["events"] == 0
-
-
 def test_a_refused_event_is_resent_with_its_id_and_finally_reported_failed(
     run: Any, world: World, queue: RecordedRuns, webhook: Endpoint
 ) -> None:
@@ -286,6 +228,19 @@ def test_a_refused_event_is_resent_with_its_id_and_finally_reported_failed(
     webhook.answers = [(204, b"")]
     run.handler(batch(json.dumps(again)), CONTEXT)
     assert webhook.requests[-1]["webhook-id"] == message["event"]["id"]
+
+
+def test_a_schedule_that_is_to_be_rejected_by_a_busy_session_is_not_tried_again(
+    run: Any, world: World, queue: RecordedRuns
+) -> None:
+    user = world.user()
+    session = event_loop.run(world.application.session(user.client_id, user.session))
+    event_loop.run(begin_turn(session))
+    refused = schedule(user=user.client_id, session_id=user.session, busy="reject")
+    assert failures(run.handler(batch(refused, queue="schedules"), CONTEXT)) == []
+    head = event_loop.run(session.head())
+    assert head is not None
+    assert (queue.sent, head.queue) == ([], ())
 
 
 def test_nothing_is_told_of_a_deleted_user(run: Any, world: World, queue: RecordedRuns, webhook: Endpoint) -> None:

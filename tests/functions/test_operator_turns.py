@@ -25,7 +25,7 @@ LATER = datetime(2100, 1, 1, tzinfo=UTC)
 TEXT = "what nobody else may read"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def world(mongod: str, model: OfflineModel) -> Iterator[World]:
     with open_world(mongod, model.base_url) as world:
         yield world
@@ -33,6 +33,7 @@ def world(mongod: str, model: OfflineModel) -> Iterator[World]:
 
 @pytest.fixture
 def run(world: World) -> Any:
+    world.database.sessions.delete_many({})  # an earlier test's turns
     return load("run", world.application)
 
 

@@ -17,12 +17,11 @@ from omniagent.app.application import Application
 from omniagent.app.on_lambda import AwsPlatform
 from omniagent.http.sessions_app import sessions_app
 from omniagent.persistence.store import ConversationStore
-from omniagent.protocol import sse
 from omniagent.settings import Settings
 from project import project
 from tests.fixtures.conversation import Conversation
 from tests.fixtures.function_url import SIGNING_ROLE, AsyncFunctionUrl
-from tests.fixtures.live_turns import begin_turn, end_turn, journal
+from tests.fixtures.live_turns import begin_turn, end_turn
 
 Json = dict[str, Any]
 Browser = Callable[[str], httpx.AsyncClient]
@@ -109,12 +108,6 @@ async def test_a_session_is_made_once_read_renamed_and_deleted(client: httpx.Asy
     assert problem(await client.delete("/sessions/trip")) == (404, "not_found")
 
 
-async def test_a_session_without_a_body_gets_an_id(client: httpx.AsyncClient) -> None:
-    made = await client.post("/sessions")
-    assert (made.status_code, made.json()["name"]) == (201, None)
-    assert (await client.get(f"/sessions/{made.json()['id']}")).status_code == 200
-
-
 async def test_sessions_are_listed_in_pages_newest_first(client: httpx.AsyncClient) -> None:
     for number in range(5):
         await client.post("/sessions", json={"id": f"s{number}", "name": f"Trip {number}"})
@@ -152,12 +145,6 @@ async def test_what_is_out_of_bounds_is_refused(client: httpx.AsyncClient) -> No
     for method, path, body in OUT_OF_BOUNDS:
         response = await client.request(method, path, json=body)
         assert problem(response) == (422, "invalid_request"), (method, path, body)
-
-
-async def test_the_longest_id_and_names_in_any_script_are_taken(client: httpx.AsyncClient) -> None:
-    assert (await client.post("/sessions", json={"id": "x" * 128})).status_code == 201
-    for name in ("東京\u3000旅行", "👩\u200d🚀 <b>$where</b>", "e\u0301"):
-        assert (await client.patch(f"/sessions/{'x' * 128}", json={"name": name})).json()["name"] == name
 
 
 async def test_history_is_what_the_client_saw_in_pages_of_whole_turns(
@@ -237,22 +224,6 @@ async def test_the_tree_has_every_branch_and_a_switch_shows_another(
     assert (await shown())[:3] == first[:3]
 
 
-async def test_reading_leaves_a_dead_turn_to_who_finishes_it(client: httpx.AsyncClient, talk: Conversation) -> None:
-    await begin_turn(talk.session, "Hello?", is_dead=True)
-    before = await talk.session.head()
-    assert (await client.get(f"/sessions/{talk.session_id}")).json()["answering"] is True
-    assert (await client.get(f"/sessions/{talk.session_id}/messages")).status_code == 200
-    assert await talk.session.head() == before
-
-
-async def test_a_dead_turn_is_closed_by_a_stop(client: httpx.AsyncClient, talk: Conversation) -> None:
-    turn = await begin_turn(talk.session, "Hello?", is_dead=True)
-    assert (await client.post(f"/sessions/{talk.session_id}/cancel")).status_code == 202
-    messages = (await client.get(f"/sessions/{talk.session_id}/messages")).json()["messages"]
-    assert [(message["id"], message["role"]) for message in messages] == [("m1", "user"), (turn.id, "assistant")]
-    assert messages[1]["metadata"]["status"] == "cancelled"
-
-
 async def test_a_living_turn_is_left_alone(client: httpx.AsyncClient, talk: Conversation) -> None:
     turn = await begin_turn(talk.session, "Hello?")
     assert (await client.get(f"/sessions/{talk.session_id}")).json()["answering"] is True
@@ -279,18 +250,6 @@ async def test_a_message_is_deleted_once(client: httpx.AsyncClient, talk: Conver
     assert (await client.delete(f"{path}/{message['id']}")).status_code == 204
     assert problem(await client.delete(f"{path}/{message['id']}")) == (404, "not_found")
     assert [message["role"] for message in (await client.get(path)).json()["messages"]] == ["assistant"]
-
-
-async def test_the_model_names_a_session_by_its_first_exchange(
-    client: httpx.AsyncClient, talk: Conversation, model: OfflineModel
-) -> None:
-    await talk.ask("What is the weather in Lisbon?")
-    named = await client.post(f"/sessions/{talk.session_id}/name")
-    assert named.status_code == 200
-    name = named.json()["name"]
-    assert 0 < len(name) <= 60
-    assert (await client.get(f"/sessions/{talk.session_id}")).json()["name"] == name
-    assert problem(await client.post("/sessions/unknown/name")) == (404, "not_found")
 
 
 async def test_an_empty_session_gets_a_name_without_asking_the_model(
@@ -354,25 +313,3 @@ async def test_a_summary_is_queued_by_the_sessions_key(
     assert (await client.delete(f"/sessions/{talk.session_id}/messages/{question}")).status_code == 204
     assert await asked(rebuild=False) == (200, "unchanged")
     assert await asked(rebuild=True) == (202, "summary"), "the summary may tell of the deleted message"
-
-
-async def test_deleting_a_session_ends_and_forgets_its_turn(client: httpx.AsyncClient, talk: Conversation) -> None:
-    turn = await begin_turn(talk.session)
-    await journal(talk.registry, talk.session, turn, [b"{}", sse.DONE_LINE])
-    assert (await client.delete(f"/sessions/{talk.session_id}")).status_code == 204
-    assert await talk.session.head(erased=True) is None
-    assert await talk.registry.read(talk.session.key, turn.journal) == []
-
-
-async def test_a_user_can_leave_with_everything(
-    client: httpx.AsyncClient, talk: Conversation, database: Database[Json]
-) -> None:
-    await talk.ask("Hello")
-    await client.post("/sessions", json={"id": "second"})
-    turn = await begin_turn(talk.session)
-    await journal(talk.registry, talk.session, turn, [b"{}", sse.DONE_LINE])
-    assert (await client.delete("/users/me")).status_code == 204
-    assert (await client.get("/sessions")).json() == {"sessions": [], "before": None, "incomplete": False}
-    assert await talk.registry.read(talk.session.key, turn.journal) == []
-    assert database.messages.count_documents({"session_id": talk.session.key}) == 0
-    assert (await client.delete("/users/me")).status_code == 204

@@ -10,9 +10,6 @@ from pydantic import ValidationError
 
 from local.model import OfflineModel
 from omniagent.app.application import Application
-from omniagent.errors import StorageUnavailable
-from omniagent.lambda_runtime import event_loop
-from omniagent.persistence.catalog import Catalog
 from omniagent.session.ids import session_key, user_id_of
 from omniagent.settings import Settings
 from tests.fixtures.jobs import CONTEXT, HURRIED, Chats, RecordedQueue, batch, failures, order
@@ -41,31 +38,6 @@ def test_a_message_that_comes_twice_costs_nothing(summary: Any, chats: Chats, mo
     assert summary.handler({"session_id": key}, CONTEXT)["status"] == "unchanged"
     assert len(model.requests) == asked
     assert chats.summaries(key) == [(1, 2)]
-
-
-def test_a_running_turn_is_left_out(summary: Any, chats: Chats) -> None:
-    key = chats.add(2, active=True)
-    assert summary.handler({"session_id": key}, CONTEXT)["end_turn_number"] == 2
-    only = chats.add(0, active=True)
-    assert summary.handler({"session_id": only}, CONTEXT)["status"] == "unchanged"
-    assert (chats.summaries(key), chats.summaries(only)) == ([(1, 2)], [])
-
-
-def test_deleted_turns_leave_no_gap(summary: Any, chats: Chats) -> None:
-    key = chats.add(5)
-    for number in (1, 3, 5):
-        chats.remove_turn(key, number)
-    summary.handler({"session_id": key}, CONTEXT)
-    assert chats.summaries(key) == [(1, 4)]
-    assert summary.handler({"session_id": key}, CONTEXT)["status"] == "unchanged"
-
-
-def test_a_rebuild_of_nothing_leaves_nothing(summary: Any, chats: Chats) -> None:
-    key = chats.add(1)
-    summary.handler({"session_id": key}, CONTEXT)
-    chats.remove_turn(key, 1)
-    assert summary.handler({"session_id": key, "rebuild": True}, CONTEXT)["status"] == "unchanged"
-    assert chats.summaries(key) == []
 
 
 def test_one_poisoned_session_does_not_block_the_others(summary: Any, chats: Chats) -> None:
@@ -138,23 +110,6 @@ def test_a_summary_that_does_not_end_in_time_goes_on_from_the_queue(
     assert rest == {"session_id": key, "rebuild": rebuild}
     assert failures(summary.handler(batch(json.dumps(rest)), CONTEXT)) == []
     assert chats.summaries(key)[-1][1] == 60
-
-
-def test_a_summary_whose_note_failed_is_queued_by_the_next_request(
-    world: World, chats: Chats, queued: list[Json], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key, note = chats.add(2), Catalog.note_summary_queued
-
-    async def noted(*arguments: Any, **options: Any) -> bool:
-        await note(*arguments, **options)
-        raise StorageUnavailable("the answer was lost")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Catalog, "note_summary_queued", noted)
-        with pytest.raises(StorageUnavailable):
-            event_loop.run(world.application.queue_summary(key, rebuild=False))
-    assert event_loop.run(world.application.queue_summary(key, rebuild=False))
-    assert queued == [{"session_id": key, "rebuild": False}]
 
 
 def test_the_indexes_of_a_release_are_built_by_a_direct_call(summary: Any, world: World) -> None:

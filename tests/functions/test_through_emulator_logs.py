@@ -56,19 +56,6 @@ async def test_a_turn_prints_the_metrics_that_alarms_and_dashboard_are_built_on(
     assert metrics["service"] == alarm["Dimensions"][0]["Value"] == f"{STACK}-chat"
 
 
-async def test_failed_and_cancelled_turns_are_counted_as_such(product: Product, user: User) -> None:
-    async with user.asking("[fail:500] Hello") as answer:
-        await answer.rest()
-    failed = await metrics_of(product, answer.response.headers["x-amzn-requestid"])
-    assert (failed["FailedTurns"], failed["CancelledTurns"]) == ([1], [0])
-    async with user.asking("[stall] Hello") as answer:
-        await answer.until("text-delta")
-        await user.cancel()
-        await answer.rest()
-    cancelled = await metrics_of(product, answer.response.headers["x-amzn-requestid"])
-    assert (cancelled["FailedTurns"], cancelled["CancelledTurns"]) == ([0], [1])
-
-
 async def test_a_turn_is_found_in_the_log_by_the_request_id(product: Product, user: User) -> None:
     async with user.asking("Hello") as answer:
         await answer.rest()

@@ -125,12 +125,6 @@ class Sam:
         document: dict[str, Any] = answer["document"]
         return document
 
-    def lint_errors(self, parameters: Mapping[str, str], template: Path) -> list[str]:
-        """Return what the linter says of that CloudFormation."""
-        order = {"template": str(template), "parameters": {**REQUIRED, **parameters}, "lint": True}
-        errors: list[str] = self._send(order)["errors"]
-        return errors
-
     def local(self, env_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return what `sam local invoke` would start each function with, and its options in samconfig.toml."""
         return self._send({"template": str(TEMPLATE), "env_vars": env_vars})

@@ -4,7 +4,6 @@ Serves until its input ends. Each line is an order, and one line answers it:
 
 - {"arguments": […], "environment": {…}} runs the SAM CLI in a forked process: {"code": its exit code, "output": …}.
 - {"template": path, "parameters": {…}} expands a template into the CloudFormation that AWS deploys: {"document": …}.
-- The same with "lint": true lints that CloudFormation: {"errors": […]}.
 - {"template": path, "env_vars": {…}} returns the environment that `sam local invoke` gives each function, and the
   options that it reads from samconfig.toml.
 """
@@ -20,7 +19,6 @@ from typing import Any
 
 import samcli.commands.build.command  # type: ignore[import-not-found]
 import samcli.commands.validate.validate  # type: ignore[import-not-found]  # noqa: F401 - both are loaded before a fork
-from cfnlint.api import ManualArgs, lint  # type: ignore[import-untyped]
 from samcli.cli.main import cli  # type: ignore[import-not-found]
 from samcli.commands.local.lib.local_lambda import LocalLambdaRunner  # type: ignore[import-not-found]
 from samcli.lib.config.samconfig import SamConfig  # type: ignore[import-not-found]
@@ -54,11 +52,6 @@ def expanded(path: Path, parameters: dict[str, str]) -> dict[str, Any]:
     values = {name: spec["Default"] for name, spec in source["Parameters"].items() if "Default" in spec}
     document: dict[str, Any] = transform(source, values | parameters, NoManagedPolicies())
     return document
-
-
-def lint_errors(document: dict[str, Any]) -> list[str]:
-    found = lint(json.dumps(document), config=ManualArgs(regions=["us-east-1"]))
-    return [f"{match.rule.id} {match.message} ({'/'.join(map(str, match.path))})" for match in found]
 
 
 def local_environment(path: Path, env_vars: dict[str, Any]) -> dict[str, Any]:
@@ -104,8 +97,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     path = Path(order["template"])
     if "env_vars" in order:
         return local_environment(path, order["env_vars"])
-    document = expanded(path, order["parameters"])
-    return {"errors": lint_errors(document)} if "lint" in order else {"document": document}
+    return {"document": expanded(path, order["parameters"])}
 
 
 if __name__ == "__main__":

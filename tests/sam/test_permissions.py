@@ -268,14 +268,6 @@ def test_every_function_is_in_the_vpc_and_only_lambda_connects_it(deploy: Deploy
     assert set(allowed["Action"]) - set(denied["Action"]) == {"ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets"}
 
 
-def test_without_a_vpc_no_function_is_in_one(deploy: Deploy) -> None:
-    document = deploy()
-    assert not [
-        function for function in document.resources("AWS::Lambda::Function").values() if "VpcConfig" in function
-    ]
-    assert "VpcAccess" not in document.resources("AWS::IAM::ManagedPolicy")
-
-
 def test_every_role_has_the_permissions_boundary(deploy: Deploy) -> None:
     boundary = "arn:aws:iam::123456789012:policy/boundary"
     everything = {

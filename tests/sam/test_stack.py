@@ -92,11 +92,6 @@ def test_a_changed_layer_publishes_every_function(deploy: Deploy, sam: Sam, tmp_
     assert not versions(deploy()) & versions(sam.expand({}, changed))
 
 
-def test_old_versions_are_deleted_with_their_snapshots(deploy: Deploy) -> None:
-    document = deploy(SnapStart="on")
-    assert {document.section("Resources", name)["DeletionPolicy"] for name in versions(document)} == {"Delete"}
-
-
 def test_every_function_has_a_cap_of_its_own(deploy: Deploy) -> None:
     document = deploy(RunConcurrency="7", ChatConcurrency="50", SessionsConcurrency="20")
     functions = document.resources("AWS::Lambda::Function")
@@ -328,15 +323,6 @@ def test_alarms_watch_what_users_see(deploy: Deploy) -> None:
         if "RedrivePolicy" in queue
     }
     assert {value for metric, value in watched if metric == "ApproximateNumberOfMessagesVisible"} == dead
-
-
-def test_an_alarm_of_shares_needs_more_than_one_bad_request(deploy: Deploy) -> None:
-    alarms = deploy(AccountConcurrency="200").resources("AWS::CloudWatch::Alarm")
-    expressions = {name: alarm["Metrics"][0]["Expression"] for name, alarm in alarms.items() if "Metrics" in alarm}
-    assert expressions["ChatUrl5xx"] == "IF(errors >= 3, 100 * errors / requests, 0)"
-    assert expressions["UrlRefusals"] == "IF(requests >= 50, 100 * refused / requests, 0)"
-    assert expressions["FailedTurns"] == "IF(failed >= 2, 100 * failed / MAX([turns, failed]), 0)"
-    assert expressions["AccountConcurrencyUsed"] == "100 * claimed / 200"
 
 
 def test_alarms_notify_whom_the_operator_named(deploy: Deploy) -> None:

@@ -6,12 +6,11 @@ import pytest
 
 from local.model import OfflineModel
 from omniagent import Project
-from omniagent.protocol import sse
 from tests.fixtures.examples import examples
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
 from tests.security.forgeries import Forger
-from tests.security.shop import BOTH, SHOP, answered, ran, tools, wait
+from tests.security.shop import SHOP, answered, ran, tools, wait
 
 
 @pytest.fixture(scope="module")
@@ -25,26 +24,6 @@ def _nothing_ran() -> None:
     ran.clear()
 
 
-def test_an_answer_of_the_ai_sdk_goes_on_with_the_message(world: World) -> None:
-    user = world.user()
-    message = wait(user)
-    [part] = tools(message)
-    assert (part["state"], part["approval"]["requestReason"]) == ("approval-requested", "order 42 is large")
-    assert user.call("GET", "/sessions/{}").json()["waiting"] is True
-    response = user.post(answered(user, message, approved=True))
-    events = list(sse.decode(response.content))
-    assert [event["type"] for event in events if not event.get("transient")][:3] == [
-        *("start", "tool-output-available", "start-step")
-    ]
-    assert events[0]["messageId"] == message["id"]
-    stored = user.messages()
-    assert [each["id"] for each in stored][1:] == [message["id"]]
-    assert tools(stored[-1])[0]["state"] == "output-available"
-    assert tools(stored[-1])[0]["approval"]["approved"] is True
-    assert ran == ["42"]
-    assert user.call("GET", "/approvals").json() == {"approvals": [], "before": None}
-
-
 def test_a_denial_in_a_plain_body_is_told_with_its_reason(world: World) -> None:
     user = world.user()
     [part] = tools(wait(user))
@@ -54,20 +33,6 @@ def test_a_denial_in_a_plain_body_is_told_with_its_reason(world: World) -> None:
     [denied] = tools(user.messages()[-1])
     assert (denied["state"], denied["approval"]["reason"]) == ("output-denied", "not now")
     assert ran == []
-
-
-def test_some_answers_are_kept_until_all_are_there(world: World) -> None:
-    user = world.user()
-    first, second = tools(wait(user, BOTH))
-    listed = user.call("GET", "/approvals").json()["approvals"]
-    assert [(each["kind"], each["tool"]) for each in listed] == [("approval", "refund"), ("output", "ask_user")]
-    body = {"session_id": user.session, "replies": [{"tool_call_id": second["toolCallId"], "output": "Because."}]}
-    kinds = ["start", "tool-output-available", "finish", "data-session"]
-    assert [event["type"] for event in sse.decode(user.post(body).content)] == kinds
-    assert [part["state"] for part in tools(user.messages()[-1])] == ["approval-requested", "output-available"]
-    assert user.call("POST", f"/chat/approvals/{first['approval']['id']}", json={"approved": True}).status_code == 200
-    assert [part["state"] for part in tools(user.messages()[-1])] == ["output-available", "output-available"]
-    assert ran == ["1"]
 
 
 def test_without_a_rule_nobody_else_sees_or_answers(world: World) -> None:

@@ -1,6 +1,5 @@
 """One user cannot spend without bound (P10): requests, tokens, readers and tool calls, through the functions."""
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,8 +9,7 @@ import httpx
 import pytest
 
 from local.model import OfflineModel
-from omniagent import AnswerStream, Budget
-from omniagent.errors import TooManyReaders
+from omniagent import Budget
 from omniagent.lambda_runtime import event_loop
 from omniagent.turns.engine import following
 from tests.fixtures.jobs import RecordedQueue
@@ -85,14 +83,6 @@ def test_over_a_days_tokens_chat_name_and_summary_are_refused_alike(
     assert generous.user().post({"query": "[echo:Somebody else.]"}).status_code == 200
 
 
-def test_deleting_oneself_does_not_refill_a_budget(world: World, user: User) -> None:
-    while used(user) < 40:
-        user.ask("[echo:A few words.]")
-    for _ in range(2):
-        assert user.call("DELETE", "/users/me").status_code == 204
-        refused(user.post({"query": "One more"}), "budget_exceeded")
-
-
 def test_usage_is_what_was_counted(user: User) -> None:
     nothing = user.call("GET", "/usage").json()
     assert nothing["requestsPerMinute"] is None
@@ -127,38 +117,6 @@ def test_an_operator_sees_refusals(user: User, capsys: pytest.CaptureFixture[str
     capsys.readouterr()
     refused(user.post({"query": "One more"}), "budget_exceeded")
     assert '"BudgetRefusals":[1.0]' in capsys.readouterr().out.replace(" ", "")
-
-
-def test_nobody_follows_more_answers_than_their_share(generous: World, user: User) -> None:
-    """Each reader is a Lambda: ten sessions with one reader each are as many as one session with ten."""
-
-    async def crowd() -> list[AnswerStream | BaseException | None]:
-        runners = [
-            await generous.application.runner(user.client_id, name, category="generous") for name in ("s1", "s2")
-        ]
-        turns = [await runner.start("[stall] Hi") for runner in runners]
-        readers = await asyncio.gather(*(runner.resume() for runner in runners), return_exceptions=True)
-        for runner in runners:
-            await runner.stop()
-        for each in (*readers, *turns):
-            if isinstance(each, AnswerStream):
-                await each.ended()
-        return list(readers)
-
-    kinds = [type(each) for each in event_loop.run(crowd())]
-    assert kinds.count(AnswerStream) <= 1
-    assert kinds.count(TooManyReaders) >= 1
-
-
-@pytest.mark.usefixtures("generous")
-def test_a_summary_that_is_queued_or_pointless_is_not_queued_again(user: User, queued: list[Json]) -> None:
-    user.http.headers["x-user-category"] = "generous"
-    user.ask("[echo:One.]")
-    path = "/sessions/{}/summary?rebuild=true"
-    assert user.call("POST", path).json()["accepted"] == "unchanged", "the latest turn is never summarized"
-    user.ask("[echo:Two.]")
-    assert [user.call("POST", path).json()["accepted"] for _ in range(3)] == ["summary", "queued", "queued"]
-    assert queued == [{"session_id": user.key, "rebuild": True}]
 
 
 @pytest.mark.parametrize(

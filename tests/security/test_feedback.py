@@ -6,7 +6,7 @@ import pytest
 
 from omniagent.session.ids import new_id
 from tests.fixtures.problems import check_problem
-from tests.fixtures.world import User, World
+from tests.fixtures.world import User
 
 Json = dict[str, Any]
 LONGEST = "ä" * 2000
@@ -72,18 +72,3 @@ def test_only_an_answer_can_be_rated(user: User, answer: Json) -> None:
     assert rate(user, "question", {"rating": "up"}).status_code == 422
     assert rate(user, new_id(), {"rating": "up"}).status_code == 404
     assert shown(user) is None
-
-
-@pytest.mark.parametrize("method", ["PUT", "DELETE"])
-def test_another_users_answer_cannot_be_rated(world: World, user: User, answer: Json, method: str) -> None:
-    rate(user, answer["id"], {"rating": "up", "text": "Mine."})
-    eve = world.user()
-    eve.ask()
-    problems = []
-    for session in (user.session, new_id(), eve.session):
-        path = f"/sessions/{session}/messages/{answer['id']}/feedback"
-        problem = check_problem(eve.call(method, path, json={"rating": "down"} if method == "PUT" else None))
-        problems.append({key: value for key, value in problem.items() if key != "request_id"})
-    assert problems[0]["status"] == 404
-    assert problems[0] == problems[1] == problems[2]
-    assert shown(user) == {"rating": "up", "text": "Mine."}

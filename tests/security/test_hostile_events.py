@@ -103,14 +103,6 @@ def test_a_request_that_makes_no_sense_is_a_bad_request(world: World, function: 
     assert (problem["status"], problem["code"]) == (400, "malformed_request")
 
 
-@pytest.mark.parametrize("function", ["chat", "sessions"])
-@pytest.mark.parametrize("headers", [{"x": None}, None])
-def test_a_null_is_a_field_that_is_not_there(world: World, function: str, headers: Any) -> None:
-    http = {"method": "GET", "path": "/", "sourceIp": SOURCE}
-    event = {"version": "2.0", "rawQueryString": None, "headers": headers, "requestContext": {"http": http}}
-    assert check_problem(invoke(world.functions[function].handler, event))["code"] == "not_found"
-
-
 @pytest.mark.parametrize("identity", [None, 5, "x", [], {}, {"userArn": None}, {"userArn": 5}, {"userArn": ""}])
 def test_a_signer_that_api_gateway_does_not_name_is_nobody(world: World, identity: Any) -> None:
     event = {

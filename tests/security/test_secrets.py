@@ -10,23 +10,21 @@ import httpx
 from pymongo import MongoClient
 
 from local.aws import Aws
-from local.emulator import Emulator
 from local.model import OfflineModel
-from local.stack import StackOptions, local_stack
 from omniagent.session.ids import new_id
 from omniagent.tracing.redaction import hide, redact, redact_text
 from tests.fixtures.http_server import HttpServer, Received
 from tests.fixtures.issuer import AUDIENCE, Issuer
-from tests.fixtures.zygote import forks
+from tests.fixtures.product import Product, running_product
 
 Json = dict[str, Any]
 
-KEY = "the-key-of-the-model"
 PASSWORD = "the-password-of-mongodb"
 SAID = "Our merger with Initech is on Tuesday"
 ANSWERED = "I will tell nobody about Initech"
 IN_A_TOOL = "initech_shares"
 IN_A_BAD_BODY = "Said in a body that was refused"
+NO_TOKEN = f"{SAID}.{SAID}"
 
 
 def test_a_secret_that_was_read_is_masked_in_every_line_whatever_it_looks_like() -> None:
@@ -52,67 +50,48 @@ class Collector(HttpServer):
 
 @dataclass
 class Watched:
-    """A running stack, and everything that it has written."""
+    """A running product, and everything that it has written."""
 
-    emulator: Emulator
+    product: Product
     issuer: Issuer
-    http: httpx.AsyncClient
     collector: Collector
-    lines: list[str]
     bodies: list[str] = field(default_factory=list)
-    tokens: list[str] = field(default_factory=list)
 
     async def call(self, method: str, path: str, *, token: str | None = None, **options: Any) -> httpx.Response:
         function = "chat" if path.startswith("/chat") else "sessions"
         token = self.issuer.token() if token is None else token
-        self.tokens.append(token)
-        headers = {"authorization": f"Bearer {token}"}
-        response = await self.http.request(method, self.emulator.url_of(function) + path, headers=headers, **options)
+        if token != NO_TOKEN:
+            self.product.secrets += [part for part in token.split(".") if len(part) > 16]
+        headers, url = {"authorization": f"Bearer {token}"}, self.product.emulator.url_of(function) + path
+        response = await self.product.http.request(method, url, headers=headers, **options)
         self.bodies.append(f"{response.headers}\n{response.text}")
         return response
 
     @property
-    def log(self) -> str:
-        return "\n".join(self.lines)
-
-    @property
-    def spans(self) -> str:
-        return b"\n".join(self.collector.received).decode("utf-8", "replace")
-
-    @property
-    def environments(self) -> str:
-        """The environments of the functions' processes, where the system tells them."""
-        files = [Path(f"/proc/{process.pid}/environ") for process in self.emulator.processes()]
-        return "\n".join(file.read_text(errors="replace") for file in files if file.exists())
+    def places(self) -> dict[str, str]:
+        """What is written where. Environments are those of the functions' processes, where the system tells them."""
+        files = [Path(f"/proc/{process.pid}/environ") for process in self.product.emulator.processes()]
+        return {
+            "log": "\n".join(line for _, line in self.product.lines),
+            "spans": b"\n".join(self.collector.received).decode("utf-8", "replace"),
+            "bodies": "\n".join(self.bodies),
+            "environments": "\n".join(file.read_text(errors="replace") for file in files if file.exists()),
+        }
 
 
 @asynccontextmanager
 async def watched(mongod: str, aws: Aws, model: OfflineModel) -> AsyncIterator[Watched]:
-    name, user = f"test_{new_id()[:12]}", f"user-{new_id()[:8]}"
-    with MongoClient[Json](mongod) as client:
+    user = f"user-{new_id()[:8]}"
+    with MongoClient[Json](mongod) as client, Collector() as collector, Issuer() as issuer:
         client.admin.command("createUser", user, pwd=PASSWORD, roles=["root"])
-        lines: list[str] = []
-        with Collector() as collector, Issuer() as issuer:
-            options = StackOptions(
-                mongodb_uri=mongod.replace("://", f"://{user}:{PASSWORD}@"),
-                openai_api_key=KEY,
-                openai_base_url=model.base_url,
-                aws=aws,
-                auth="jwt",
-                functions=("chat", "sessions"),
-                parameters={
-                    "MongoDatabase": name,
-                    "JwtIssuer": issuer.url,
-                    "JwtAudience": AUDIENCE,
-                    "OtlpEndpoint": collector.url,
-                    "LogLevel": "DEBUG",
-                },
-                emulator={"launcher": forks(), "on_line": lambda _, line: lines.append(line)},
-            )
-            async with local_stack(options) as stack, httpx.AsyncClient(timeout=60, trust_env=False) as http:
-                yield Watched(stack.emulator, issuer, http, collector, lines)
+        uri = mongod.replace("://", f"://{user}:{PASSWORD}@") + "&authSource=admin"
+        parameters = {"JwtIssuer": issuer.url, "JwtAudience": AUDIENCE, "OtlpEndpoint": collector.url}
+        async with running_product(
+            uri, aws, model, auth="jwt", functions=("chat", "sessions"), parameters=parameters
+        ) as product:
+            product.secrets.append(PASSWORD)
+            yield Watched(product, issuer, collector)
         client.admin.command("dropUser", user)
-        client.drop_database(name)
 
 
 async def use(stack: Watched) -> None:
@@ -136,24 +115,10 @@ async def use(stack: Watched) -> None:
     await stack.call("PATCH", "/sessions/s", json={"name": SAID})
     await stack.call("POST", "/sessions/s/name")
     await stack.call("GET", "/sessions")
-    for flawed in (stack.issuer.token(exp=1), stack.issuer.token(kid="unknown"), "a.b.c", f"{SAID}.{SAID}"):
+    for flawed in (stack.issuer.token(exp=1), stack.issuer.token(kid="unknown"), "a.b.c", NO_TOKEN):
         for path in ("/sessions", "/chat/s/stream"):
             assert (await stack.call("GET", path, token=flawed)).status_code == 401
-    await stack.emulator.settled()
-
-
-def check_secrets(stack: Watched) -> None:
-    secrets = [KEY, PASSWORD, *(part for token in stack.tokens for part in token.split(".") if len(part) > 16)]
-    everywhere = {
-        "log": stack.log,
-        "spans": stack.spans,
-        "bodies": "\n".join(stack.bodies),
-        "environments": stack.environments,
-    }
-    for place, text in everywhere.items():
-        # A token that is no token at all is what somebody said.
-        told = [secret for secret in secrets if secret in text and secret != SAID]
-        assert not told, f"{place} tell {told}"
+    await stack.product.emulator.settled()
 
 
 async def test_nothing_that_is_written_tells_a_secret_or_what_was_said(
@@ -161,10 +126,12 @@ async def test_nothing_that_is_written_tells_a_secret_or_what_was_said(
 ) -> None:
     async with watched(mongod, aws, model) as stack:
         await use(stack)
-        check_secrets(stack)
-        assert "turn ended" in stack.log
-        assert "mongodb.write" in stack.spans
+        written = stack.places
+        for place, text in written.items():
+            assert not [secret for secret in stack.product.secrets if secret in text], f"{place} tell a secret"
+        assert "turn ended" in written["log"]
+        assert "mongodb.write" in written["spans"]
         for said in (SAID, ANSWERED, IN_A_TOOL, IN_A_BAD_BODY, "Initech"):
-            for place, text in {"log": stack.log, "spans": stack.spans}.items():
-                assert said not in text, f"{place} tell {said!r}"
-        assert not any(IN_A_BAD_BODY in body for body in stack.bodies)
+            for place in ("log", "spans"):
+                assert said not in written[place], f"{place} tell {said!r}"
+        assert IN_A_BAD_BODY not in written["bodies"]

@@ -17,8 +17,6 @@ UPSTREAM = socket.create_connection((HOST, int(PORT))) if PORT else None
 
 snapshot_restore_py.register_before_snapshot(HOOKS.append, "before")
 snapshot_restore_py.register_after_restore(HOOKS.append, "after")
-if os.environ.get("BROKEN_HOOK"):
-    snapshot_restore_py.register_after_restore(int, os.environ["BROKEN_HOOK"])
 
 
 async def woken_by_a_thread() -> str:
