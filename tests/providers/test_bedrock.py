@@ -13,7 +13,8 @@ from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.bedrock import BedrockMessages, RoleToken
 from omniagent.ai.providers.llm_provider import LLMProvider, OutputFormat
 from omniagent.ai.providers.model_calls import ProviderPool
-from omniagent.ai.providers.openai.openai_bedrock import BedrockChat, BedrockResponses
+from omniagent.ai.providers.openai.openai_chat import OpenAIChat
+from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 from omniagent.aws.credentials import CredentialCache, Credentials
 from omniagent.errors import ConfigurationError, ModelAuthError, ModelError, ModelRejected, ModelUnavailable
 from omniagent.messages import ChatMessage
@@ -85,7 +86,7 @@ async def test_a_token_of_the_role_replaces_the_signature(name: str, api: str, p
 
 async def test_a_token_is_cached_and_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = dict(KEYS)
-    token = RoleToken("us-east-1", "x-api-key", credentials=CredentialCache(environment))
+    token = RoleToken("us-east-1", "x-api-key", "", CredentialCache(environment))
     clock, made = [0.0], list[str]()
 
     def make(credentials: Credentials, *_: object) -> str:
@@ -170,11 +171,11 @@ async def test_a_limit_is_always_sent_because_bedrock_reserves_it(api: str, limi
 def test_the_settings_choose_the_api_and_no_key_is_passed() -> None:
     settings = Settings(openai_api="chat", openai_api_key="sk-1", openai_base_url="http://127.0.0.1:1/v1")
     pool = ProviderPool.from_settings(settings)
-    assert isinstance(pool.get(OPENAI), BedrockChat)
+    assert isinstance(pool.get(OPENAI), OpenAIChat)
     claude = pool.get(CLAUDE)
     assert isinstance(claude, BedrockMessages)
     assert claude.options.api_key is None
-    assert isinstance(get_llm_provider(OPENAI), BedrockResponses)
+    assert isinstance(get_llm_provider(OPENAI), OpenAIResponses)
 
 
 def test_an_unknown_kind_of_authorization_is_refused() -> None:

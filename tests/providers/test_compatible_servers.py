@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from omniagent.ai.providers.api_stream import EventDecoder
 from omniagent.ai.providers.llm_provider import (
     ModelEvent,
     ModelFinish,
@@ -18,7 +19,6 @@ from omniagent.ai.providers.llm_provider import (
 from omniagent.ai.providers.openai.openai_chat import ChatReader, ThinkingReader
 from omniagent.ai.providers.openai.openai_responses import ResponseReader
 from omniagent.ai.providers.openai.think_tags import ThinkTagsMode
-from omniagent.ai.providers.stream_reader import EventDecoder
 from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import FinishReason, Usage
 from tests.providers.canned import Json, chat_chunks, frames, reply, saying, serve, stream, text_deltas
@@ -275,14 +275,14 @@ def test_think_tags_at_the_beginning_are_reasoning(
     mode: ThinkTagsMode | None, text: str, events: list[ModelEvent], size: int
 ) -> None:
     deltas: list[Json] = [{"content": text[at : at + size]} for at in range(0, len(text), size)]
-    reader = ThinkingReader("", mode) if mode else ChatReader()
+    reader = ThinkingReader(mode) if mode else ChatReader()
     told = merged(read(reader, frames(chat_chunks(*deltas), done=True)))
     assert told == [*events, ModelFinish("stop", Usage())]
 
 
 def test_a_call_follows_the_reasoning_of_an_open_think_tag() -> None:
     deltas: list[Json] = [{"content": "<think>Add <"}, piece('{"a": 1}', index=0, id=ID, name="add")]
-    told = merged(read(ThinkingReader("", "both"), frames(chat_chunks(*deltas, finish="tool_calls"), done=True)))
+    told = merged(read(ThinkingReader("both"), frames(chat_chunks(*deltas, finish="tool_calls"), done=True)))
     assert told[:2] == [ModelReasoning("Add <"), ModelReasoningDone()]
     assert told[2:-1] == call_events(ID, '{"a": 1}')
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import httpcore2
 
-from omniagent.ai.providers.stream_reader import Json
+from omniagent.ai.providers.llm_provider import Json
 from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 
 MAX_API_TEXT = 2_000

@@ -1,16 +1,29 @@
-"""The events of a streamed HTTP answer, in the groups in which they arrive."""
+"""The events of a streamed HTTP answer: its bytes, parsed in the groups in which they arrive."""
 
 import asyncio
+import json
+import re
+from codecs import getincrementaldecoder
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing
-from typing import Any
+from io import IncrementalNewlineDecoder
+from typing import Any, Final
 
 from omniagent.ai.providers.api_errors import aws_exception, short_code, translated_transport
-from omniagent.ai.providers.stream_reader import EventDecoder, Json
-from omniagent.errors import ModelError, ModelStreamBroken
+from omniagent.ai.providers.llm_provider import Json
+from omniagent.errors import ModelStreamBroken
 from omniagent.network import peer_timeout
 
-DRAIN_SECONDS = 0.1
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+DONE_EVENT: Final[Json] = {"type": "[DONE]"}
+"""The event of the `[DONE]` that ends some streams. Known by identity."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# A delta of Anthropic's API: its beginning, and a text that may be joined with the next. Spaces hide how long it is.
+_DELTA = re.compile(
+    r'(?:event: ?content_block_delta\n)?data: ?(\{"type": ?"content_block_delta", ?"index": ?\d+, ?'
+    r'"delta": ?\{"type": ?"\w+", ?"\w+": ?")([^"\\]*(?:\\[^u][^"\\]*)*)" *\} *\} *'
+)
 
 
 async def read_events(
@@ -25,8 +38,6 @@ async def read_events(
     async with aclosing(_arrivals(chunks, close, first_byte_by)) as arrivals:
         async for data in arrivals:
             yield decoder.feed(data)
-            if decoder.done:
-                await drain(arrivals)
     rest = list(decoder.feed(b"", last=True))
     for event in rest:
         if failure := aws_exception(event):  # absent routes of Bedrock send one with the status 200
@@ -80,11 +91,85 @@ async def _arrivals(
         await close()
 
 
-async def drain(answer: AsyncGenerator[Any, None]) -> None:
-    """Read the rest of a complete answer, so that its connection can be used for the next request."""
+class EventDecoder:
+    """Splits a stream into events and parses each once.
+
+    `done` is set by the `[DONE]` that ends some streams, `has_events` by the first event.
+    """
+
+    def __init__(self) -> None:
+        self.done = False
+        self.has_events = False
+        self._decoder = IncrementalNewlineDecoder(getincrementaldecoder("utf-8-sig")("replace"), translate=True)
+        self._rest = ""
+
+    def feed(self, chunk: bytes, *, last: bool = False) -> Iterator[Json]:
+        """Yield the events that the chunk completes. Parsing is lazy: events before a malformed one are still read.
+
+        The last one ends an event without its blank line, or a body that is one JSON object. Deltas that differ only in
+        their text become one: parsing each costs more than the rest.
+        """
+        text = self._rest + self._decoder.decode(chunk, final=last)
+        complete, _, self._rest = (text, "", "") if last else text.rpartition("\n\n")
+        if len(self._rest) > MAX_EVENT_BYTES:
+            raise ModelStreamBroken(f"an event of the model's stream is longer than {MAX_EVENT_BYTES} bytes")
+        if last and not self.has_events and text.lstrip().startswith("{"):
+            complete = "data: " + text.replace("\n", " ")
+        start, texts = "", list[str]()
+        for frame in complete.split("\n\n"):
+            delta = _DELTA.fullmatch(frame)
+            beginning, text = delta.groups() if delta is not None else ("", "")
+            if beginning != start:
+                if texts:
+                    yield from _joined(start, texts)
+                start, texts = beginning, []
+            if beginning:
+                self.has_events = True
+                texts.append(text)
+                continue
+            line = frame.partition("\n")[2] if frame.startswith("event:") else frame
+            if line.startswith("data:") and "\n" not in line:
+                payload = line[5:]
+            else:
+                payload = "\n".join(each[5:] for each in frame.split("\n") if each.startswith("data:"))
+            if payload.strip() == "[DONE]":
+                self.done = True
+                yield DONE_EVENT
+            if self.done:
+                return
+            if payload and not payload.isspace():
+                self.has_events = True
+                yield parse_object(payload)
+        if texts:
+            yield from _joined(start, texts)
+
+
+def _joined(start: str, texts: list[str]) -> Iterator[Json]:
+    """Yield one delta with the whole text, or if one of them is malformed, each up to that one."""
     try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            async for _ in answer:
-                pass
-    except (TimeoutError, ModelError):
-        return
+        yield parse_object(f'{start}{"".join(texts)}"}}}}')
+    except ModelStreamBroken:
+        yield from (parse_object(f'{start}{text}"}}}}') for text in texts)
+
+
+def parse_object(text: str) -> Json:
+    """Parse a JSON object of the API. A lone surrogate, which can be neither stored nor streamed, becomes U+FFFD."""
+    try:
+        value = json.loads(text)
+        if "\\u" in text and _ESCAPED_SURROGATE.search(text):
+            value = _without_surrogates(value)
+    except (ValueError, RecursionError) as exc:
+        raise ModelStreamBroken("the model's API sent something that is not JSON") from exc
+    if not isinstance(value, dict):
+        raise ModelStreamBroken(f"the model's API sent a JSON {type(value).__name__} instead of an object")
+    return value
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value

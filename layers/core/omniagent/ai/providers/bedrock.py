@@ -16,7 +16,6 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from omniagent.ai.providers.anthropic.anthropic_messages import DEFAULT_MAX_TOKENS, AnthropicMessages
-from omniagent.ai.providers.http_client import Authorizer
 from omniagent.ai.providers.llm_provider import LLMProvider
 from omniagent.ai.providers.model_rules import ModelRules, rules_of
 from omniagent.aws.credentials import CredentialCache, Credentials, process_credentials
@@ -33,7 +32,7 @@ TOKEN_LIFE_SECONDS: Final = 600.0
 class RoleAuthorizer:
     """Authorizes requests with the credentials of the process."""
 
-    def __init__(self, region: str, credentials: CredentialCache = process_credentials) -> None:
+    def __init__(self, region: str, credentials: CredentialCache) -> None:
         self.region = region
         self._credentials = credentials
 
@@ -68,9 +67,7 @@ class RoleAuthorizer:
 class RoleToken(RoleAuthorizer):
     """Authorizes requests with a token, which is made again before it expires and when the credentials change."""
 
-    def __init__(
-        self, region: str, header: str, prefix: str = "", credentials: CredentialCache = process_credentials
-    ) -> None:
+    def __init__(self, region: str, header: str, prefix: str, credentials: CredentialCache) -> None:
         super().__init__(region, credentials)
         self._header = header
         self._prefix = prefix
@@ -110,16 +107,18 @@ def bedrock(
         raise ConfigurationError(f"bedrock: auth must be 'sigv4' or 'token', not {auth!r:.100}")
     region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     address = os.environ.get("AWS_ENDPOINT_URL_BEDROCK_RUNTIME") or f"https://bedrock-runtime.{region}.amazonaws.com"
-    if "anthropic." in model:
-        claude: Authorizer = RoleAuthorizer(region, credentials)
-        if auth == "token":
-            claude = RoleToken(region, "x-api-key", credentials=credentials)
-        return BedrockMessages(model, auth=claude, **{"base_url": f"{address}/anthropic", **options})
-    signer: Authorizer = RoleAuthorizer(region, credentials)
+    is_claude = "anthropic." in model
+    header, prefix = AnthropicMessages.key_header if is_claude else ("authorization", "Bearer ")
+    signer = RoleAuthorizer(region, credentials)
     if auth == "token":
-        signer = RoleToken(region, "authorization", "Bearer ", credentials)
+        signer = RoleToken(region, header, prefix, credentials)
+    if is_claude:
+        return BedrockMessages(model, auth=signer, **{"base_url": f"{address}/anthropic", **options})
+    from omniagent.ai.providers.openai.openai_chat import OpenAIChat
+    from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
+
     # Bedrock reserves the limit from the account's quota; without one, that of the model.
     limited = {"base_url": f"{address}/openai/v1", "max_output_tokens": DEFAULT_MAX_TOKENS, **options}
-    from omniagent.ai.providers.openai.openai_bedrock import BedrockChat, BedrockResponses  # the SDK, only for these
-
-    return (BedrockChat if api == "chat" else BedrockResponses)(model, auth=signer, **limited)
+    provider = (OpenAIChat if api == "chat" else OpenAIResponses)(model, auth=signer, **limited)
+    provider.system = BedrockMessages.system
+    return provider

@@ -22,8 +22,7 @@ from omniagent.ai.providers.api_errors import (
     translated_transport,
 )
 from omniagent.ai.providers.api_stream import read_events
-from omniagent.ai.providers.llm_provider import KeySource
-from omniagent.ai.providers.stream_reader import Json, counts_of
+from omniagent.ai.providers.llm_provider import Json, KeySource
 from omniagent.errors import ConfigurationError, ModelAuthError, ModelError, ModelUnavailable
 from omniagent.network import AsyncioBackend, peer_timeout
 from omniagent.tls import tls_context
@@ -38,6 +37,8 @@ _TRANSIENT: Final = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcor
 class ApiOptions:
     """The options that all providers with an HTTP API have."""
 
+    auth: "Authorizer | None" = None
+    """Signs requests, instead of a key."""
     api_key: str | KeySource | None = field(default=None, repr=False)
     """The key, or an async function that returns it and is called before each request."""
     refresh_key: KeySource | None = field(default=None, repr=False)
@@ -139,37 +140,33 @@ class HttpClient:
             await pool.aclose()
 
     async def _send(self, method: str, path: str, content: bytes, by: float) -> httpcore2.Response:
-        base = self._base_url
-        url = base._replace(path=base.path.rstrip("/") + path).geturl()
+        """Send the request until it is accepted or refused for good, or the time is over."""
+        url = self._base_url._replace(path=self._base_url.path.rstrip("/") + path).geturl()
+        retries, pause, may_renew = self._options.max_retries, SHORTEST_BACKOFF_SECONDS, True
         with translated_transport():
             async with peer_timeout(by):
-                return await self._accepted(method, url, content, by)
-
-    async def _accepted(self, method: str, url: str, content: bytes, by: float) -> httpcore2.Response:
-        """Send the request until it is accepted or refused for good, or the time is over."""
-        retries, may_renew = self._options.max_retries, True
-        pause = SHORTEST_BACKOFF_SECONDS
-        while True:
-            wait = pause * random.uniform(0.75, 1)  # noqa: S311 - spreads retries, hides nothing
-            try:
-                response = await self._request(method, url, content)
-                if response.status < 300:
-                    return response
-                error = await _refusal(response)
-            except _TRANSIENT as exc:
-                error = ModelUnavailable(described(exc))
-                error.__cause__ = exc
-            else:
-                if isinstance(error, ModelAuthError) and may_renew and await self._auth.renew():
-                    may_renew = False
-                    continue
-                if not _is_transient(error, response):
-                    raise error
-                wait = _retry_after(response) or wait
-            if retries <= 0 or wait > self._options.max_wait_seconds or asyncio.get_running_loop().time() + wait >= by:
-                raise error
-            await asyncio.sleep(wait)
-            retries, pause = retries - 1, min(pause * 2, LONGEST_BACKOFF_SECONDS)
+                while True:
+                    wait = pause * random.uniform(0.75, 1)  # noqa: S311 - spreads retries, hides nothing
+                    try:
+                        response = await self._request(method, url, content)
+                        if response.status < 300:
+                            return response
+                        error = await _refusal(response)
+                    except _TRANSIENT as exc:
+                        error = ModelUnavailable(described(exc))
+                        error.__cause__ = exc
+                    else:
+                        if isinstance(error, ModelAuthError) and may_renew and await self._auth.renew():
+                            may_renew = False
+                            continue
+                        if not _is_transient(error, response):
+                            raise error
+                        wait = _retry_after(response) or wait
+                    is_too_late = asyncio.get_running_loop().time() + wait >= by
+                    if retries <= 0 or wait > self._options.max_wait_seconds or is_too_late:
+                        raise error
+                    await asyncio.sleep(wait)
+                    retries, pause = retries - 1, min(pause * 2, LONGEST_BACKOFF_SECONDS)
 
     async def _request(self, method: str, url: str, content: bytes) -> httpcore2.Response:
         seconds = self._options.timeout_seconds
@@ -232,7 +229,7 @@ async def _refusal(response: httpcore2.Response) -> ModelError:
     except (ValueError, RecursionError):
         answer = None
     answer = answer if isinstance(answer, dict) else {}
-    error = counts_of(answer, "error") or answer
+    error = answer["error"] if isinstance(answer.get("error"), dict) else answer
     headers = (_header(response, name) for name in (b"request-id", b"x-request-id", b"x-amzn-requestid"))
     request_id = answer.get("request_id") or next(filter(None, headers), None)
     kind = error.get("type") or (_header(response, b"x-amzn-errortype") or "").partition(":")[0] or None

@@ -12,6 +12,8 @@ from omniagent.errors import ConfigurationError
 from omniagent.messages import ChatMessage, FinishReason, Usage
 from omniagent.validation import check_fields
 
+Json = dict[str, Any]
+"""An object of a model's API."""
 Purpose = Literal["answer", "summary", "name"]
 """Why a model is called."""
 KeySource = Callable[[], Awaitable[str]]

@@ -10,7 +10,7 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Final, Literal, get_args
 
-from omniagent.ai.providers.stream_reader import Json
+from omniagent.ai.providers.llm_provider import Json
 
 Sampling = Literal["yes", "without reasoning", "no"]
 ChatTools = Literal["yes", "without reasoning", "no"]
@@ -134,16 +134,11 @@ def nearest_effort(effort: str, rules: ModelRules) -> str:
     return min(rules.efforts, key=lambda known: abs(EFFORTS.index(known) - EFFORTS.index(effort)))
 
 
-def fit_sampling(body: Json, rules: ModelRules, *, reasons: bool) -> Json:
-    """Return the request without sampling fields if the model refuses them."""
+def fit(body: Json, rules: ModelRules, limit_field: str, *, reasons: bool) -> Json:
+    """Return the request without sampling fields that the model refuses, and with at most the output it can make."""
+    limit, most = body.get(limit_field), rules.max_output
+    if most is not None and isinstance(limit, int) and limit > most:
+        body = {**body, limit_field: most}
     if rules.sampling == "yes" or (rules.sampling == "without reasoning" and not reasons):
         return body
     return {name: value for name, value in body.items() if name not in SAMPLING_FIELDS}
-
-
-def fit_limit(body: Json, field: str, rules: ModelRules) -> Json:
-    """Return the request with at most the output that the model can make."""
-    limit = body.get(field)
-    if rules.max_output is None or not isinstance(limit, int) or limit <= rules.max_output:
-        return body
-    return {**body, field: rules.max_output}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from omniagent.ai.providers.stream_reader import Json
+from omniagent.ai.providers.llm_provider import Json
 from omniagent.errors import ModelError
 
 FieldPath = tuple[str, ...]

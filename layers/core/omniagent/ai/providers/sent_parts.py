@@ -1,10 +1,10 @@
-"""The parts of a conversation as the APIs take them."""
+"""A conversation as the APIs take it."""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.messages import ChatMessage, Part, StepPart, ToolPart
@@ -27,7 +27,39 @@ class SentCall:
 SentPart = Part | SentCall
 
 
-def steps(message: ChatMessage) -> list[list[SentPart]]:
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A text of the user, instructions of the turn, or the steps of an answer."""
+
+    role: Literal["user", "system", "assistant"]
+    text: str
+    steps: list[list[SentPart]]
+    in_turn: bool
+    """Whether it belongs to the running turn: reasoning of earlier ones is not sent back."""
+    is_marked: bool
+    """Whether it ends a part of the prompt that the next turn repeats."""
+
+
+def sent_messages(request: ModelRequest) -> Iterator[SentMessage]:
+    """Yield the messages of a request, without those that say nothing, and without instructions that come first.
+
+    An API that matches its cache only at marks needs two: one finds what the turn before has stored, one stores. If
+    nothing follows the question that the next turn lacks, no mark is needed.
+    """
+    messages = request.messages
+    questions = [number for number, message in enumerate(messages) if message.role == "user"]
+    turn_start = questions[-1] if questions else 0
+    late = next((number for number, message in enumerate(messages) if message.role == "system"), 0)
+    marked = [number for number in questions if number < late][-2:]
+    for number, message in enumerate(messages):
+        in_turn = number > turn_start
+        if message.role == "assistant":
+            yield SentMessage("assistant", "", _steps(message), in_turn, is_marked=False)
+        elif message.text and (number or message.role == "user"):
+            yield SentMessage(message.role, message.text, [], in_turn, number in marked)
+
+
+def _steps(message: ChatMessage) -> list[list[SentPart]]:
     """Split a message into its steps. Tool calls without a result are closed."""
     found: list[list[SentPart]] = [[]]
     for part in message.parts:
@@ -39,34 +71,18 @@ def steps(message: ChatMessage) -> list[list[SentPart]]:
 
 
 def _sent_call(part: ToolPart) -> SentCall:
+    """Return a call under a name that the APIs accept: a model may have called a tool with an invalid one."""
+    name = _NOT_IN_NAMES.sub("_", part.name)[:MAX_TOOL_NAME_LENGTH] or "unknown"
     arguments = part.input if isinstance(part.input, dict) else {} if part.input is None else {"unparsed": part.input}
     result = part.output if part.error is None else part.error
     output = result if isinstance(result, str) else to_json(result)
-    return SentCall(part.call_id, tool_name(part), arguments, output, part.error is not None)
+    return SentCall(part.call_id, name, arguments, output, part.error is not None)
 
 
-def system_at(messages: Sequence[ChatMessage]) -> int:
-    """Return the position of the turn's instructions, or -1."""
-    return next((index for index, message in enumerate(messages) if message.role == "system"), -1)
-
-
-def split_system(request: ModelRequest) -> tuple[str, str]:
+def instructions_of(request: ModelRequest) -> tuple[str, str]:
     """Return the instructions of the agent, and those of the turn if they come first."""
-    return request.instructions, request.messages[0].text if system_at(request.messages) == 0 else ""
-
-
-def cached_questions(messages: Sequence[ChatMessage]) -> set[int]:
-    """Return the positions of the messages that end a part of the prompt that the next turn repeats.
-
-    An API that matches its cache only at marks needs two: one finds what the turn before has stored, one stores. If
-    nothing follows the question that the next turn lacks, no mark is needed.
-    """
-    return set([index for index in range(system_at(messages)) if messages[index].role == "user"][-2:])
-
-
-def tool_name(part: ToolPart) -> str:
-    """Return a name that the APIs accept: a model may have called a tool with an invalid name."""
-    return _NOT_IN_NAMES.sub("_", part.name)[:MAX_TOOL_NAME_LENGTH] or "unknown"
+    first = request.messages[0] if request.messages else None
+    return request.instructions, first.text if first is not None and first.role == "system" else ""
 
 
 def to_json(value: Any) -> str:

@@ -2,36 +2,18 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.anthropic.message_reader import MessageReader
 from omniagent.ai.providers.api_provider import ApiProvider
-from omniagent.ai.providers.http_client import ApiOptions, Authorizer, HttpClient, KeyHeader
-from omniagent.ai.providers.llm_provider import ModelRequest, OutputFormat, ToolSpec
-from omniagent.ai.providers.model_rules import (
-    EFFORTS,
-    ModelRules,
-    fit_limit,
-    fit_sampling,
-    nearest_effort,
-)
-from omniagent.ai.providers.sent_parts import (
-    SentCall,
-    SentPart,
-    cached_questions,
-    split_system,
-    steps,
-)
-from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
-from omniagent.errors import ConfigurationError
-from omniagent.messages import ChatMessage, ReasoningPart, TextPart
-from omniagent.tls import is_http_address
+from omniagent.ai.providers.llm_provider import Json, ModelRequest, OutputFormat, ToolSpec
+from omniagent.ai.providers.model_rules import EFFORTS, ModelRules, fit, nearest_effort
+from omniagent.ai.providers.sent_parts import SentCall, SentMessage, SentPart, instructions_of, sent_messages
+from omniagent.messages import ReasoningPart, TextPart
 
-ANTHROPIC_URL: Final = "https://api.anthropic.com"
-ANTHROPIC_HEADERS: Final = {"anthropic-version": "2023-06-01"}
 DEFAULT_MAX_TOKENS: Final = 16_384
 """The API requires a limit; Bedrock reserves it from the account's quota."""
 MIN_THINKING_TOKENS: Final = 1_024
@@ -50,46 +32,33 @@ class AnthropicMessages(ApiProvider):
     """
 
     system = "anthropic"
+    settings_prefix = "ANTHROPIC"
+    url = "https://api.anthropic.com"
     path: ClassVar[str] = "/v1/messages"
+    key_header = ("x-api-key", "")
     output_field = ("output_config", "format")
+    _reader = MessageReader
 
-    def __init__(self, model: str, *, auth: Authorizer | None = None, **options: Any) -> None:
-        chosen = ApiOptions(**options)
-        if auth is None and not chosen.api_key and not chosen.base_url:
-            raise ConfigurationError("No key for Anthropic's API: set ANTHROPIC_API_KEY or OPENAI_SECRET_ARN")
-        if chosen.base_url and not is_http_address(chosen.base_url):
-            raise ConfigurationError(
-                f"ANTHROPIC_BASE_URL is not an address: {chosen.base_url!r}. Write it like http://127.0.0.1:4000"
-            )
-        key = auth or KeyHeader("x-api-key", chosen.api_key or "unused", chosen.refresh_key)
-        url = urlsplit(chosen.base_url or ANTHROPIC_URL)
-        path = url.path.rstrip("/").removesuffix("/v1")  # with and without it are common
-        super().__init__(model, chosen, HttpClient(url._replace(path=path).geturl(), chosen, key, ANTHROPIC_HEADERS))
+    def _address(self) -> str:
+        url = urlsplit(super()._address())
+        return url._replace(path=url.path.rstrip("/").removesuffix("/v1")).geturl()  # with and without it are common
 
-    def _reader(self, model: str) -> ModelStreamReader:
-        return MessageReader(model)
+    def _headers(self) -> Mapping[str, str]:
+        return {"anthropic-version": "2023-06-01"}
 
     def _body(self, request: ModelRequest) -> Json:
-        overrides = request.overrides
-        model = overrides.model or self.model
-        own = self.options if model == self.model else ApiOptions()
-        rules = self._rules(model)
-        limit = overrides.max_output_tokens or own.max_output_tokens or DEFAULT_MAX_TOKENS
-        temperature = own.temperature if overrides.temperature is None else overrides.temperature
+        parameters = {"max_tokens": DEFAULT_MAX_TOKENS, **self._parameters(request, "max_tokens")}
+        config = {**_output_config(request.output), **parameters.pop("output_config", {})}
+        rules = self._rules(parameters["model"])
         tools = list(_tools(request.tools, rules))
-        extra = {**own.extra, **overrides.extra}
-        config = {**_output_config(request.output), **extra.pop("output_config", {})}
         body = {
-            "model": model,
-            "max_tokens": limit,
-            **_cached_prefix(*split_system(request), tools),
+            **_cached_prefix(*instructions_of(request), tools),
             "messages": list(_alternating(_messages(request))),
             "cache_control": _CACHED,
-            **_tool_choice(tools, own.parallel_tool_calls),
-            **({} if temperature is None else {"temperature": temperature}),
+            **_tool_choice(tools, self.options.parallel_tool_calls),
             **({"metadata": {"user_id": _user_id(request.user_id)}} if request.user_id else {}),
             **({"output_config": config} if config else {}),
-            **extra,
+            **parameters,
         }
         return fitted_message(body, rules)
 
@@ -108,7 +77,6 @@ def fitted_message(body: Json, rules: ModelRules) -> Json:
     if effort is not None and nearest_effort(effort, rules) != effort:
         effort = nearest_effort(effort, rules)
         body = {**body, "output_config": {**body["output_config"], "effort": effort}}
-    body = fit_limit(body, "max_tokens", rules)
     thinking = _fitted_thinking(body, rules, effort)
     body = {**{name: value for name, value in body.items() if name != "thinking"}, **thinking}
     thinks = bool(thinking) and thinking["thinking"].get("type") in {"adaptive", "enabled"}
@@ -116,7 +84,7 @@ def fitted_message(body: Json, rules: ModelRules) -> Json:
     if isinstance(choice, dict) and choice.get("type") in {"any", "tool"} and (thinks or not rules.forced_tool):
         body = {**body, "tool_choice": {name: value for name, value in choice.items() if name != "name"}}
         body["tool_choice"]["type"] = "auto"
-    return fit_sampling(body, rules, reasons=thinks)
+    return fit(body, rules, "max_tokens", reasons=thinks)
 
 
 def _fitted_thinking(body: Json, rules: ModelRules, effort: str | None) -> Json:
@@ -131,7 +99,8 @@ def _fitted_thinking(body: Json, rules: ModelRules, effort: str | None) -> Json:
             kept = {name: value for name, value in thinking.items() if name != "budget_tokens"}
             return {"thinking": {**kept, "type": "adaptive"}}
         case "adaptive" if rules.thinking == "budget":
-            budget = max(MIN_THINKING_TOKENS, body["max_tokens"] // 2)
+            limit = min(body["max_tokens"], rules.max_output or body["max_tokens"])
+            budget = max(MIN_THINKING_TOKENS, limit // 2)
             return {"thinking": {"type": "enabled", "budget_tokens": budget}}
     return {"thinking": thinking}
 
@@ -168,14 +137,11 @@ def _user_id(user_id: str) -> str:
 
 
 def _messages(request: ModelRequest) -> Iterator[Json]:
-    questions = [number for number, message in enumerate(request.messages) if message.role == "user"]
-    turn_start = questions[-1] if questions else 0
-    marked = cached_questions(request.messages)
-    for number, message in enumerate(request.messages):
+    for message in sent_messages(request):
         if message.role == "assistant":
-            yield from _answer_messages(message, in_turn=number > turn_start)
-        elif message.text.strip() and (number or message.role == "user"):
-            mark = {"cache_control": _CACHED} if number in marked else {}
+            yield from _answer_messages(message)
+        elif message.text.strip():
+            mark = {"cache_control": _CACHED} if message.is_marked else {}
             yield {"role": message.role, "content": [{"type": "text", "text": message.text, **mark}]}
 
 
@@ -198,13 +164,18 @@ def _alternating(messages: Iterator[Json]) -> Iterator[Json]:
     yield from [*([last] if last else []), *instructions]
 
 
-def _answer_messages(message: ChatMessage, *, in_turn: bool) -> Iterator[Json]:
+def _answer_messages(message: SentMessage) -> Iterator[Json]:
     """Yield one message per step, each followed by the results of its tools."""
-    for step in steps(message):
-        content = [block for part in step if (block := _block(part, in_turn=in_turn))]
+    for step in message.steps:
+        content = [block for part in step if (block := _block(part, in_turn=message.in_turn))]
         if any(block["type"] in {"text", "tool_use"} for block in content):  # the API refuses thinking alone
             yield {"role": "assistant", "content": content}
-        if results := [_result(part) for part in step if isinstance(part, SentCall)]:
+        results: list[Json] = []
+        for part in step:
+            if isinstance(part, SentCall):
+                error = {"is_error": True} if part.is_error else {}
+                results.append({"type": "tool_result", "tool_use_id": _id(part), "content": part.output, **error})
+        if results:
             yield {"role": "user", "content": results}
 
 
@@ -219,11 +190,6 @@ def _block(part: SentPart, *, in_turn: bool) -> Json | None:
             return {"type": "thinking", "thinking": part.text, "signature": data["signature"]}
         return data.get("block")
     return None
-
-
-def _result(call: SentCall) -> Json:
-    result = {"type": "tool_result", "tool_use_id": _id(call), "content": call.output}
-    return {**result, "is_error": True} if call.is_error else result
 
 
 def _id(call: SentCall) -> str:

@@ -1,34 +1,31 @@
-"""OpenAI's Chat Completions API, which most compatible servers support."""
+"""OpenAI's Chat Completions API, which most compatible servers support, each with its differences."""
 
+import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 from omniagent.ai.providers.api_errors import reported
-from omniagent.ai.providers.llm_provider import ModelEvent, ModelReasoningDone, ModelRequest
+from omniagent.ai.providers.api_stream import DONE_EVENT
+from omniagent.ai.providers.http_client import HttpClient
+from omniagent.ai.providers.llm_provider import Json, ModelEvent, ModelReasoningDone, ModelRequest
 from omniagent.ai.providers.model_rules import rules_of
-from omniagent.ai.providers.openai.chat_dialect import ChatDialect
-from omniagent.ai.providers.openai.openai_provider import CACHE_MARK, OpenAIProvider, function_of, schema_of
+from omniagent.ai.providers.openai.openai_provider import CACHE_MARK, OpenAIProvider, schema_of, usage_of
 from omniagent.ai.providers.openai.think_tags import ThinkTags, ThinkTagsMode
 from omniagent.ai.providers.sent_parts import (
     SentCall,
+    SentMessage,
     SentPart,
-    cached_questions,
-    split_system,
-    steps,
+    instructions_of,
+    sent_messages,
     to_json,
 )
-from omniagent.ai.providers.stream_reader import (
-    Call,
-    Json,
-    ModelStreamReader,
-    counts_of,
-    new_call_id,
-    objects_of,
-    token_count,
-)
+from omniagent.ai.providers.stream_reader import Call, ModelStreamReader, objects_of
 from omniagent.errors import ConfigurationError
-from omniagent.messages import ChatMessage, FinishReason, ReasoningPart, TextPart, ToolPart, Usage
+from omniagent.messages import FinishReason, ReasoningPart, TextPart, Usage
 
 _FINISH: dict[str, FinishReason] = {
     "stop": "stop",
@@ -39,6 +36,49 @@ _FINISH: dict[str, FinishReason] = {
     "function_call": "tool-calls",
 }
 
+_OPENAI_MODEL = re.compile(r"(?:.*[/.:])?(?:o\d|gpt-(?!oss)|chatgpt|codex)")
+_MISTRAL_MODEL = re.compile(r"mi[sx]tral|(?:mini|dev|magi|code|pix|vox)stral", re.IGNORECASE)
+_KIMI_MODEL = re.compile(r"\bkimi\b", re.IGNORECASE)
+_REASONING_HOST = re.compile(r"https?://[^/]*\b(?:deepseek|moonshot|kimi)\b", re.IGNORECASE)
+_MISTRAL_CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatDialect:
+    """What one model on one server wants differently."""
+
+    model: str
+    base_url: str = ""
+
+    @property
+    def limit_field(self) -> str:
+        """OpenAI's field for the length of an answer. Other servers refuse or ignore it, but know its predecessor."""
+        is_openai = not self.base_url or ".azure.com" in self.base_url or _OPENAI_MODEL.match(self.model)
+        return "max_completion_tokens" if is_openai else "max_tokens"
+
+    @property
+    def needs_reasoning(self) -> bool:
+        """Whether the server refuses a tool call without `reasoning_content`, also one by another model."""
+        return bool(_REASONING_HOST.match(self.base_url))
+
+    def sent_ids(self, messages: Iterable[SentMessage]) -> dict[str, str]:
+        """Return the ids under which the calls of a conversation are sent, if they are not their own.
+
+        Mistral's models accept nine letters and digits only. Kimi's stop calling tools if they see other ids than those
+        that they were trained on.
+        """
+        parts = (part for message in messages for step in message.steps for part in step)
+        calls = (part for part in parts if isinstance(part, SentCall))
+        if _KIMI_MODEL.search(self.model):
+            return {call.call_id: f"functions.{call.name}:{number}" for number, call in enumerate(calls)}
+        if _MISTRAL_MODEL.search(self.model):
+            return {
+                call.call_id: hashlib.sha256(call.call_id.encode("utf-8", "replace")).hexdigest()[:9]
+                for call in calls
+                if not _MISTRAL_CALL_ID.fullmatch(call.call_id)
+            }
+        return {}
+
 
 class OpenAIChat(OpenAIProvider):
     path: ClassVar[str] = "/chat/completions"
@@ -46,52 +86,46 @@ class OpenAIChat(OpenAIProvider):
     effort_path = ("reasoning_effort",)
     stream_fields: ClassVar[Json] = {"stream": True, "stream_options": {"include_usage": True}}
 
+    def __init__(self, model: str, *, client: HttpClient | None = None, **options: Any) -> None:
+        super().__init__(model, client=client, **options)
+        tags = self.options.think_tags
+        self._reader = partial(ThinkingReader, tags) if tags else ChatReader
+
     def _body(self, request: ModelRequest) -> Json:
         model = self.model_for(request.overrides)
         dialect = ChatDialect(model, self.options.base_url or "")
-        tools = [{"type": "function", "function": function_of(tool)} for tool in request.tools]
-        is_marked = self._is_identified and rules_of(model).cache_marks
-        messages = _messages(request, dialect, cached_questions(request.messages) if is_marked else ())
+        has_marks = self._is_identified and rules_of(model).cache_marks
+        messages = _messages(request, dialect, has_marks=has_marks)
         body = {
             # A model with marks is OpenAI's own, which takes messages in any order.
-            "messages": list(messages if is_marked else _alternating(messages)),
-            **self._parameters(request, dialect.limit_field, tools),
+            "messages": list(messages if has_marks else _alternating(messages)),
+            **self._parameters(request, dialect.limit_field),
         }
         if request.output is not None:
             body.setdefault("response_format", {"type": "json_schema", "json_schema": schema_of(request.output)})
-        return self._fitted(self._with_callable_tools(body), dialect.limit_field)
-
-    def _with_callable_tools(self, body: Json) -> Json:
-        """Turn the reasoning off where the model takes tools on this API only without it."""
         chat_tools = rules_of(body["model"]).chat_tools
-        if not body.get("tools") or chat_tools == "yes":
-            return body
-        if chat_tools == "no":
+        if body.get("tools") and chat_tools == "no":
             raise ConfigurationError(f"{body['model']} calls tools only on the Responses API: set OPENAI_API=responses")
-        return body if "reasoning" in body else {**body, "reasoning_effort": "none"}
+        if body.get("tools") and chat_tools != "yes" and "reasoning" not in body:
+            body["reasoning_effort"] = "none"  # it takes tools on this API only without reasoning
+        return self._fitted(body, dialect.limit_field)
 
-    def _reader(self, model: str) -> ModelStreamReader:
-        tags = self.options.think_tags
-        return ThinkingReader(model, tags) if tags else ChatReader(model)
-
-    def _forced_tool(self, name: str) -> Json:
-        return {"type": "function", "function": {"name": name}}
+    def _tool(self, spec: Json) -> Json:
+        return {"type": "function", "function": spec}
 
 
-def _messages(request: ModelRequest, dialect: ChatDialect, marked: Collection[int]) -> Iterator[Json]:
-    if instructions := "\n\n".join(filter(None, split_system(request))):
+def _messages(request: ModelRequest, dialect: ChatDialect, *, has_marks: bool) -> Iterator[Json]:
+    if instructions := "\n\n".join(filter(None, instructions_of(request))):
         yield {"role": "system", "content": instructions}
-    parts = (part for message in request.messages for part in message.parts)
-    ids = dialect.sent_ids(part for part in parts if isinstance(part, ToolPart))
-    for number, message in enumerate(request.messages):
+    messages = list(sent_messages(request))
+    ids = dialect.sent_ids(messages)
+    for message in messages:
         if message.role == "assistant":
             yield from _answer_messages(message, dialect, ids)
-        elif message.role == "system":
-            if number:
-                yield {"role": "system", "content": message.text}
-        elif message.text:
-            content = [{"type": "text", "text": message.text, **CACHE_MARK}] if number in marked else message.text
-            yield {"role": "user", "content": content}
+        elif has_marks and message.is_marked:
+            yield {"role": message.role, "content": [{"type": "text", "text": message.text, **CACHE_MARK}]}
+        else:
+            yield {"role": message.role, "content": message.text}
 
 
 def _alternating(messages: Iterable[Json]) -> Iterator[Json]:
@@ -114,27 +148,30 @@ def _alternating(messages: Iterable[Json]) -> Iterator[Json]:
         yield held_back
 
 
-def _answer_messages(message: ChatMessage, dialect: ChatDialect, ids: Mapping[str, str]) -> Iterator[Json]:
+def _answer_messages(message: SentMessage, dialect: ChatDialect, ids: Mapping[str, str]) -> Iterator[Json]:
     """Yield one message per step, each followed by the outputs of its tools. `ids` are from `ChatDialect.sent_ids`."""
-    has_tools = any(isinstance(part, ToolPart) for part in message.parts)
-    for step in steps(message):
+    has_tools = any(isinstance(part, SentCall) for step in message.steps for part in step)
+    for step in message.steps:
         text = "".join(part.text for part in step if isinstance(part, TextPart))
         tools = [part for part in step if isinstance(part, SentCall)]
         returned = _returned(step, dialect) if has_tools else {}
         extras = returned.pop("extra_content", {})
         if tools:
-            calls = [_call(part, ids) | extras.get(part.call_id, {}) for part in tools]
+            calls = [
+                {
+                    "id": ids.get(part.call_id, part.call_id),
+                    "type": "function",
+                    "function": {"name": part.name, "arguments": to_json(part.arguments)},
+                    **extras.get(part.call_id, {}),
+                }
+                for part in tools
+            ]
             yield {"role": "assistant", "content": text or None, "tool_calls": calls, **returned}
         elif text:
             yield {"role": "assistant", "content": text, **returned}
         for part in tools:
             sent_id = ids.get(part.call_id, part.call_id)
             yield {"role": "tool", "tool_call_id": sent_id, "content": part.output}
-
-
-def _call(call: SentCall, ids: Mapping[str, str]) -> Json:
-    function = {"name": call.name, "arguments": to_json(call.arguments)}
-    return {"id": ids.get(call.call_id, call.call_id), "type": "function", "function": function}
 
 
 def _returned(step: list[SentPart], dialect: ChatDialect) -> Json:
@@ -161,19 +198,14 @@ def _returned(step: list[SentPart], dialect: ChatDialect) -> Json:
 class ChatReader(ModelStreamReader):
     """Reads OpenAI's events, and the variants that compatible servers send."""
 
+    _reason: FinishReason | None = None
+    _usage = Usage()
+    _is_wanted_back = False
+    _has_reasoning = False
+
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
-        self._has_content = False
-        self._reason: FinishReason | None = None
-        self._usage = Usage()
-        self._by_index: dict[Any, Call] = {}
-        self._is_wanted_back = False
-        self._has_reasoning = False
         self._details: list[Json] = []
-
-    @property
-    def has_ended(self) -> bool:
-        return self._reason is not None or super().has_ended
 
     def end(self) -> list[ModelEvent]:
         """Finish without usage, which a server may leave out. A finish reason is required."""
@@ -184,6 +216,13 @@ class ChatReader(ModelStreamReader):
         return super().end()
 
     def _read(self, event: Json) -> None:
+        if event is DONE_EVENT:
+            # Some proxies leave the finish reason out.
+            if self._reason is None and (self._has_text or self._calls) and all(map(_is_complete, self._calls)):
+                self._reason = "stop"
+            if self._reason and not self.finished:
+                self._finish(self._reason, self._usage)
+            return
         if event.get("error"):
             self._fail(event["error"])
         choices = event.get("choices") or ()
@@ -193,21 +232,14 @@ class ChatReader(ModelStreamReader):
             if reason := choice.get("finish_reason"):
                 if reason == "error":
                     self._fail(choice.get("error") or {})
-                self._reason = _FINISH.get(reason, "other")
-                self._close(self._reason)
+                self._reason, self.has_ended = _FINISH.get(reason, "other"), True
         if event.get("usage"):
-            self._usage = _usage(counts_of(event, "usage"))
+            self._usage = usage_of(event, "prompt", "completion")
             if self._reason and not choices:  # the usage comes last; with choices, it may come with each of them
                 self._finish(self._reason, self._usage)
 
-    def _note_done(self) -> None:
-        """Take what is there for the answer if the server gave no finish reason: some proxies leave it out."""
-        if self._reason is None and (self._has_content or self._calls) and all(map(_is_complete, self._calls)):
-            self._reason = "stop"
-            self._close(self._reason)
-
     def _fail(self, error: object) -> NoReturn:
-        self._reason = None
+        self._reason, self.has_ended = None, False
         raise reported(error)
 
     def _take(self, delta: Json) -> None:
@@ -218,17 +250,16 @@ class ChatReader(ModelStreamReader):
             self._reasoning(thought)
         if isinstance(details := delta.get("reasoning_details"), list):
             self._add_details(detail for detail in details if isinstance(detail, dict))
-        if content := delta.get("content"):
-            self._has_content = True
-            if isinstance(content, str):
-                self._text(content)
-            else:
-                self._content_parts(content)
+        content = delta.get("content")
+        if isinstance(content, str):
+            self._text(content)
+        elif content:
+            self._content_parts(content)
         if refusal := delta.get("refusal"):
             self._refusal(refusal)
         for annotation in objects_of(delta, "annotations"):
-            cited = counts_of(annotation, "url_citation")
-            self._cite(cited.get("url"), cited.get("title"))
+            if isinstance(cited := annotation.get("url_citation"), dict):
+                self._cite(cited.get("url"), cited.get("title"))
         for piece in delta.get("tool_calls") or ():
             function = piece.get("function") or {}
             call = self._call_of(piece, function)
@@ -280,28 +311,26 @@ class ChatReader(ModelStreamReader):
                 self._close_call(earlier)
         if self._is_wanted_back and not self._has_reasoning:
             self._is_reasoning = True  # empty, and required back all the same
-        call = self._open_call(call_id or new_call_id(), name)
-        self._by_index[index] = call
-        return call
+        return self._open_call(index, call_id or "", name)
 
 
 class ThinkingReader(ChatReader):
     """Reads a server that sends the reasoning as text in `<think>` tags."""
 
-    def __init__(self, model: str, tags: ThinkTagsMode) -> None:
+    def __init__(self, tags: ThinkTagsMode, model: str = "") -> None:
         super().__init__(model)
         self._tags = ThinkTags(tags)
 
     def _text(self, text: str) -> None:
         self._add_pieces(self._tags.feed(text))
 
-    def _open_call(self, call_id: str, name: str) -> Call:
+    def _open_call(self, index: object, call_id: str, name: str) -> Call:
         self._add_pieces(self._tags.flush())
-        return super()._open_call(call_id, name)
+        return super()._open_call(index, call_id, name)
 
-    def _close(self, reason: FinishReason) -> None:
+    def _finish(self, reason: FinishReason, usage: Usage) -> None:
         self._add_pieces(self._tags.flush())
-        super()._close(reason)
+        super()._finish(reason, usage)
 
     def _add_pieces(self, pieces: Iterable[tuple[bool, str]]) -> None:
         for is_reasoning, piece in pieces:
@@ -326,12 +355,3 @@ def _is_complete(call: Call) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _usage(usage: Json) -> Usage:
-    return Usage(
-        input_tokens=token_count(usage.get("prompt_tokens")),
-        output_tokens=token_count(usage.get("completion_tokens")),
-        cached_input_tokens=token_count(counts_of(usage, "prompt_tokens_details").get("cached_tokens")),
-        reasoning_tokens=token_count(counts_of(usage, "completion_tokens_details").get("reasoning_tokens")),
-    )
