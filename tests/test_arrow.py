@@ -77,7 +77,6 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "messages",
         "protocol",
         "session",
-        "settings",
         "team_code",
         "tracing",
         "validation",

@@ -11,7 +11,7 @@ from omniagent import Agent, tool
 from omniagent.ai import runner
 from omniagent.messages import ORPHAN_ERROR, Usage
 from omniagent.session import window
-from omniagent.turns.deadline import TimeLimit
+from omniagent.turns.setup import TimeLimit
 from tests.fixtures.conversation import QUICK, Conversation, Json, each_api, events_of, seen
 from tests.fixtures.stream import check_order, outline
 from tests.runner.scenarios import SCENARIOS, STEP, agent, call, said, text, used

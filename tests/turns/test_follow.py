@@ -16,10 +16,9 @@ from omniagent.errors import TooManyReaders, TurnInProgress
 from omniagent.protocol import sse
 from omniagent.session.live import SessionMessage
 from omniagent.testing import MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine import following
 from omniagent.turns.journal.readers import LOST
-from omniagent.turns.setup import MAX_ATTEMPTS
+from omniagent.turns.setup import MAX_ATTEMPTS, TimeLimit
 from tests.fixtures.answers import answer_of
 from tests.fixtures.stream import check_order
 from tests.runner.sessions import until

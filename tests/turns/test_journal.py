@@ -27,7 +27,7 @@ from omniagent.session.manager import SessionManager
 from omniagent.turns.journal import live_journal, records
 from omniagent.turns.journal.fold import fold, replayed
 from omniagent.turns.journal.live_journal import LiveJournal
-from omniagent.turns.journal.readers import FollowedLog
+from omniagent.turns.journal.readers import JournalReader
 from omniagent.turns.journal.recorder import AnswerRecorder
 from omniagent.turns.journal.records import (
     Counted,
@@ -35,7 +35,6 @@ from omniagent.turns.journal.records import (
     RunStarted,
     StepEnded,
     StepWithdrawn,
-    lines_of,
     surviving,
 )
 from omniagent.turns.journal.replay import emit_parts, end_of, frames_of, missing_frames
@@ -71,7 +70,7 @@ class Played:
             case "text":
                 recorder.text(text)
             case "reasoning":
-                recorder.reasoning(text)
+                recorder.text(text, ReasoningPart)
             case "seal":
                 recorder.seal_reasoning({"id": text})
             case "end":
@@ -86,22 +85,23 @@ class Played:
                 recorder.tool_input(self.writing[-1], {"value": value})
                 self.running.append(self.writing.pop())
             case "broken" if self.writing:
-                recorder.tool_input_error(self.writing.pop(), f"{{{text}", error=text, public="Not JSON.")
+                recorder.tool_error(self.writing.pop(), error=text, public="Not JSON.", raw=f"{{{text}")
             case "output" if self.running:
-                recorder.tool_output(self.running.pop(0), value)
+                recorder.record(events.ToolOutputAvailable(self.running.pop(0), value))
             case "error" if self.running:
                 recorder.tool_error(self.running.pop(0), error=text, public="It failed.")
             case "request" if self.running:
                 recorder.tool_request(self.running[0], request)
             case "deny" if self.running:
                 denied = request.model_copy(update={"approved": False})
-                recorder.tool_denied(self.running.pop(0), error=text, request=denied)
+                part = recorder.call(self.running.pop(0))
+                recorder.tool_result(part.model_copy(update={"error": text, "request": denied}))
             case "data":
                 recorder.data(DataPart(name="progress", data=value, id=text[:1]), transient=not text.isascii())
             case "steering":
                 recorder.steering(f"m-{text}", text)
             case "withdraw":
-                recorder.withdraw(StepWithdrawn("no JSON", "Write JSON."))
+                recorder.record(StepWithdrawn("no JSON", "Write JSON."))
                 self.writing.clear()
                 self.running.clear()
             case "step" if not (self.writing or self.running):
@@ -258,14 +258,14 @@ def test_a_new_kind_of_event_is_recorded_followed_folded_and_taken_over(hologram
     recorder.start_step()
     recorder.record(hologram)
     assert recorder.parts == [StepPart(), part, StepPart(), part]
-    follower = FollowedLog()
-    sent = follower.take(chunks_of(journal.lines)) + follower.take(chunks_of([b""]))
+    follower = JournalReader(holds_back=True)
+    sent = follower.take(journal.lines) + follower.take([])
     assert [event["type"] for event in sse.decode(sent)].count("hologram") == 2
     draft = fold(chunks_of(journal.lines))
     assert draft.is_readable
     assert draft.recorder.parts == [StepPart(), part], "the unfinished step is generated again"
     successor = LiveJournal(draft.lines)
-    draft.recorder.attach(successor.add)
+    draft.recorder.send = successor.add
     draft.recorder.record(RunStarted("run-2", 1, 200.0))
     draft.recorder.start_step()
     draft.recorder.record(hologram)
@@ -297,7 +297,7 @@ def test_a_server_that_repeats_a_call_id_in_each_step_loses_no_call() -> None:
         answer.recorder.start_step()
         answer.recorder.tool_start("call_0", "add")
         answer.recorder.tool_input("call_0", {})
-        answer.recorder.tool_output("call_0", output)
+        answer.recorder.record(events.ToolOutputAvailable("call_0", output))
     parts = replayed(answer.lines).parts
     assert [part.output for part in parts if isinstance(part, ToolPart)] == [1, 2]
 
@@ -308,7 +308,7 @@ def call(recorder: AnswerRecorder, number: int) -> None:
 
 
 def alternate(recorder: AnswerRecorder, _: int) -> None:
-    recorder.reasoning("\U0001f600")
+    recorder.text("\U0001f600", ReasoningPart)
     recorder.text("\U0001f600")
 
 
@@ -390,28 +390,25 @@ def kinds(frames: bytes) -> list[str]:
 
 
 def test_an_unfinished_step_is_sent_when_its_process_is_alive() -> None:
-    first, more = chunks_of(journal_of(*FIRST_STEP, *OPEN_STEP), [b""])
-    log = FollowedLog()
-    assert log.take([first]) == shown(journal_of(*FIRST_STEP, *OPEN_STEP[:1]))
-    assert log.take([more]) == shown(journal_of(*OPEN_STEP[1:])), "a chunk without lines is a sign of life"
+    log = JournalReader(holds_back=True)
+    assert log.take(journal_of(*FIRST_STEP, *OPEN_STEP)) == shown(journal_of(*FIRST_STEP, *OPEN_STEP[:1]))
+    assert log.take([]) == shown(journal_of(*OPEN_STEP[1:])), "a chunk without lines is a sign of life"
 
 
 def test_a_follower_that_has_not_seen_the_dead_step_sees_one_answer() -> None:
-    log = FollowedLog()
-    first, second = chunks_of(journal_of(*FIRST_STEP, *OPEN_STEP), journal_of(TAKEN, *AGAIN))
-    frames = log.take([first]) + log.take([second])
+    log = JournalReader(holds_back=True)
+    frames = log.take(journal_of(*FIRST_STEP, *OPEN_STEP)) + log.take(journal_of(TAKEN, *AGAIN))
     assert frames == shown(journal_of(*FIRST_STEP, *OPEN_STEP[:1], *AGAIN))
     assert not log.has_ended
 
 
 def test_a_follower_that_has_seen_the_dead_step_is_reset() -> None:
-    log = FollowedLog()
-    first, alive, taken = chunks_of(journal_of(*FIRST_STEP, *OPEN_STEP), [b""], journal_of(TAKEN, *AGAIN))
-    log.take([first])
-    assert "text-delta" in kinds(log.take([alive]))
-    frames = log.take([taken])
-    assert kinds(frames) == ["reset-step", "text-start", "text-delta"]
-    assert log.lines == surviving(lines_of([first, alive, taken]))
+    log = JournalReader(holds_back=True)
+    first, taken = journal_of(*FIRST_STEP, *OPEN_STEP), journal_of(TAKEN, *AGAIN)
+    log.take(first)
+    assert "text-delta" in kinds(log.take([]))
+    assert kinds(log.take(taken)) == ["reset-step", "text-start", "text-delta"]
+    assert log.lines == surviving([*first, *taken])
 
 
 WITHDRAWN = StepWithdrawn("no JSON", "Write JSON.")
@@ -428,8 +425,8 @@ def test_every_reader_of_a_withdrawn_step_shows_what_is_stored(
     lines, parts = answer.lines, public(answer.recorder.parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(lines)), max_size=3)))
     pieces = [lines[start:end] for start, end in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
-    log = FollowedLog()
-    followed = b"".join(log.take([chunk]) for chunk in [*chunks_of(*pieces), Chunk(9, "", SessionManager.now(), b"")])
+    log = JournalReader(holds_back=True)
+    followed = b"".join(log.take(list(piece)) for piece in (*pieces, []))
     assert public(fold(chunks_of(*pieces), takes_over=False).recorder.parts) == parts
     assert public(displayed(followed).parts) == parts
 
@@ -453,7 +450,7 @@ async def test_a_live_reader_drops_only_what_it_has_been_sent() -> None:
     recorder.start_step()
     recorder.text("no JSON")
     assert kinds(await anext(early)) == ["start-step", "text-start", "text-delta"]
-    recorder.withdraw(WITHDRAWN)
+    recorder.record(WITHDRAWN)
     recorder.text("{}")
     assert recorder.parts == [StepPart(), TextPart(text="{}")]
     assert kinds(await anext(early)) == ["reset-step", "text-start", "text-delta"]
@@ -468,8 +465,8 @@ def test_a_successor_is_told_why_an_answer_was_rejected() -> None:
 
 def test_a_journal_that_has_ended_is_sent_completely() -> None:
     lines = [*journal_of(*FIRST_STEP, *OPEN_STEP), sse.DONE_LINE]
-    log = FollowedLog()
-    assert log.take(chunks_of(lines)) == shown(lines)
+    log = JournalReader(holds_back=True)
+    assert log.take(lines) == shown(lines)
     assert log.has_ended
 
 

@@ -11,8 +11,7 @@ from omniagent.errors import RegistryUnavailable, TurnLost
 from omniagent.protocol import sse
 from omniagent.protocol.events import TextDelta
 from omniagent.testing import InMemoryStore
-from omniagent.turns.engine.keeper import Keeper
-from omniagent.turns.journal.live_journal import LiveJournal
+from omniagent.turns.journal.live_journal import Keeper, LiveJournal
 from omniagent.turns.registry import MAX_CHUNK_BYTES, Chunk
 from omniagent.turns.setup import SessionSetup
 from omniagent.turns.state_events import Begin

@@ -14,7 +14,7 @@ from omniagent.messages import TextPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.session.addresses import SessionAddress
 from omniagent.testing import ScriptedModel
-from omniagent.turns.engine import side_work
+from omniagent.turns.engine import turn
 from omniagent.turns.setup import MAX_ATTEMPTS
 from tests.fixtures.answers import answer_of
 from tests.runner.sessions import until
@@ -117,7 +117,7 @@ async def test_a_turn_that_a_fault_of_the_engine_ends_is_finished_by_another_pro
 
     world = World()
     with monkeypatch.context() as broken:
-        broken.setattr(side_work, "start_summary", fail)
+        broken.setattr(turn, "start_summary", fail)
         stream = await world.runner().start(QUERY)
         with pytest.raises(RuntimeError, match="a fault of ours"):
             await stream.result()

@@ -42,17 +42,16 @@ from omniagent.session.query import Query
 from omniagent.session.summaries import Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback, trace_root
-from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.following import just_ended, resumed
 from omniagent.turns.engine.submit import Submission
 from omniagent.turns.engine.tool_loop import last_text
 from omniagent.turns.hooks import RuntimeHooks, TurnHooks
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import TurnRegistry
-from omniagent.turns.setup import SessionSetup, TurnSetup
+from omniagent.turns.setup import SessionSetup, TimeLimit, TurnSetup
 from omniagent.turns.state import Moved
 from omniagent.turns.state_events import Switch
-from omniagent.turns.watch.stopping import stop_session
+from omniagent.turns.watch.closing import stop_session
 from omniagent.validation import check, check_declared, check_rule
 
 if TYPE_CHECKING:

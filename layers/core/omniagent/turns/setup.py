@@ -1,24 +1,82 @@
-"""`SessionSetup` and `TurnSetup`: what changes, and what runs, the turns of one session."""
+"""What a turn is given: `SessionSetup` to change its state, `TurnSetup` to run it, `TimeLimit` until when."""
 
+import logging
+import math
+import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
 from omniagent.budget.meter import Meter
-from omniagent.session.live import LiveTurn, SessionHead
+from omniagent.errors import StorageRejected
+from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.window import Limits, token_limit
-from omniagent.settings import Settings
 from omniagent.turns import state, state_events
 from omniagent.turns.hooks import RuntimeHooks
 from omniagent.turns.journal.records import is_handed_over
 from omniagent.turns.registry import SHORT_RUN, Chunk, TurnRegistry
 
+logger = logging.getLogger(__name__)
+
 MAX_ATTEMPTS = 5
 """Maximum takeovers of a turn whose processes die. Then it is closed as interrupted."""
+
+
+STORE_SECONDS_WITHOUT_DEADLINE = 30.0
+CLOSING_SECONDS = 60.0
+MARGIN_SECONDS = 8.0
+"""Time reserved before the Lambda deadline to store the answer."""
+REPORT_SECONDS = 1.0
+"""Time reserved at the very end to tell the client that its answer could not be stored."""
+
+
+@dataclass(slots=True)
+class TimeLimit:
+    """`deadline` is the `time.monotonic()` by which everything must be stored; None for no limit."""
+
+    deadline: float | None
+    margin_seconds: float = MARGIN_SECONDS
+    started_at: float = field(default_factory=time.monotonic)
+    most_seconds: float = math.inf
+    """Maximum length of the turn in all its processes. Infinite if no other one may continue it."""
+    opened_at: float = field(default_factory=time.monotonic)
+    """When this process began to work on the turn."""
+    stop_at: float = field(init=False, default=math.inf)
+    """When the answer must end. Some of this process's time is reserved for storing, at most a quarter."""
+    may_hand_over: bool = field(init=False, default=False)
+    """Whether another process may continue the turn if it runs out of time in this one."""
+
+    def __post_init__(self) -> None:
+        if self.deadline is not None:
+            last = self.started_at + self.most_seconds
+            self.stop_at = min(self.deadline - min(self.margin_seconds, (self.deadline - self.opened_at) / 4), last)
+            self.may_hand_over = math.isfinite(self.most_seconds) and self.stop_at < last
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether so little time is left that a turn which can be handed over starts nothing new here."""
+        return self.time_left() < min(CLOSING_SECONDS, (self.stop_at - self.opened_at) / 4)
+
+    @property
+    def give_up_at(self) -> float:
+        """When to stop trying to store the answer, with time left to tell the client."""
+        if self.deadline is None:
+            return time.monotonic() + STORE_SECONDS_WITHOUT_DEADLINE
+        return self.deadline - min(REPORT_SECONDS, (self.deadline - self.stop_at) / 4)
+
+    def closing_seconds(self, most: float) -> float:
+        """How long the release of the session may take. The readers must still see the end in time."""
+        if self.deadline is None:
+            return most
+        return max(0.0, min(most, (self.deadline - time.monotonic()) / 2))
+
+    def time_left(self) -> float:
+        """Seconds until the answer must end."""
+        return self.stop_at - time.monotonic()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +89,7 @@ class SessionSetup:
 
     async def apply(self, head: SessionHead, event: state_events.Event) -> SessionHead:
         """Apply an event and return the session after it. Raises `Moved` if the session has moved on."""
-        change = state.transition(head, event, self.session.now(), lease_seconds=self.settings.lease_seconds)
+        change = state.transition(head, event, self.session.now(), lease_seconds=self.session.settings.lease_seconds)
         if not await self.session.write(change):
             raise state.Moved("another process has changed the session")
         return change.after
@@ -53,6 +111,23 @@ class SessionSetup:
                     return None
         return None
 
+    async def end(
+        self, head: SessionHead | None, run: str, answer: SessionMessage
+    ) -> tuple[SessionHead | None, SessionMessage]:
+        """End the run's turn with this answer, or let it wait. An answer that the store rejects is reduced.
+
+        Returns the session after it, as `settle` does, and the answer as it is stored.
+        """
+        event = (state_events.Wait if answer.status == "waiting" else state_events.End)(run, answer)
+        try:
+            return await self.settle(lambda _: event, head), answer
+        except StorageRejected:
+            from omniagent.turns.reduced import reduced  # rarely needed
+
+            logger.exception("answer cannot be stored as it is")
+            answer = reduced(answer)
+            return await self.settle(lambda _: state_events.End(run, answer), head), answer
+
     async def is_alive(self, turn: LiveTurn, key: str | None = None) -> bool:
         """Whether the process of a running turn has shown a sign of life within a lease. `key`: another session's."""
         newest = await self.registry.read(key or self.session.key, turn.journal, newest=True)
@@ -63,11 +138,7 @@ class SessionSetup:
         if last is not None and last.run == turn.run[:SHORT_RUN] and is_handed_over(last.lines):
             return True
         last_at = last.at if last is not None else None
-        return state.is_dead(turn, last_at, self.session.now(), self.settings.lease_seconds)
-
-    @property
-    def settings(self) -> Settings:
-        return self.session.settings
+        return state.is_dead(turn, last_at, self.session.now(), self.session.settings.lease_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +158,9 @@ class TurnSetup(SessionSetup):
     @property
     def window_limits(self) -> Limits:
         size = self.provider.context_window(self.overrides)
-        return Limits(self.settings.context_max_turns, token_limit(self.settings.context_max_tokens, size))
+        return Limits(
+            self.session.settings.context_max_turns, token_limit(self.session.settings.context_max_tokens, size)
+        )
 
     @property
     def model(self) -> str:

@@ -1,32 +1,38 @@
-"""The end of a turn: store the answer, then announce it."""
+"""The end of a turn: store the answer, announce it, and finish the work that no reader waits for."""
 
 import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel
 
+from omniagent.ai.context import RunContext
 from omniagent.ai.result import RunResult
 from omniagent.ai.schema import json_output
-from omniagent.aio import retry_once, within
-from omniagent.errors import AnswerTooLong, OmniAgentError, StorageRejected, StorageUnavailable, TurnLost
-from omniagent.messages import FinishReason, Status, StopReason
+from omniagent.aio import cancelled, ensure_not_cancelled, retry_once, within
+from omniagent.errors import AnswerTooLong, OmniAgentError, StorageUnavailable, TurnLost
+from omniagent.messages import FinishReason, Status, StopReason, Usage
 from omniagent.protocol import events
 from omniagent.session.live import SessionMessage
 from omniagent.team_code import team_code
 from omniagent.tracing import current_traceparent
 from omniagent.turns.engine.run import TurnRun
-from omniagent.turns.state_events import End, Wait
+from omniagent.turns.hooks import call_back
+from omniagent.turns.state import is_over
 
 logger = logging.getLogger(__name__)
 
 MAX_OUTPUT_CHARS = 50_000
 """Maximum length of a typed answer in the message's metadata. Its text has a longer one too."""
+CALLBACK_SECONDS = 60.0
+"""Timeout of a callback that no reader waits for."""
+NAME_SECONDS = 12.0
+"""Slightly more than `naming.MAX_SECONDS`, after which the name is made of the first words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,54 +46,67 @@ class Ending:
 
 
 async def conclude(run: TurnRun, ending: Ending) -> RunResult:
-    """Store the answer and add the events that end the stream, whatever fails."""
+    """Close the answer, store it and add the events that end the stream, whatever fails.
+
+    A failed answer gets the fallback text.
+    """
     if ending.status == "waiting" and await run.keeper.is_stopped():
         ending = Ending("cancelled", "other", "cancelled")
-    answer = _closed(run, ending)
-    try:
-        answer = await retry_once(lambda: _stored(run, answer, ending))
-    except Exception as exc:
-        error = exc if isinstance(exc, OmniAgentError) else OmniAgentError(f"{type(exc).__name__}: {exc}")
-        logger.exception("answer not stored; the journal keeps it for the next process")
-        run.journal.add(events.Error(error.public))
-        return _result(run, answer, "error", error)
-    if answer.status != ending.status:  # it was reduced
-        ending = replace(ending, status="failed", reason="error", error=AnswerTooLong())
-    if ending.stop_reason in ("cancelled", "deadline", "shutdown"):
-        run.journal.add(events.Abort(ending.stop_reason))
-    run.journal.add(events.Finish(ending.reason, dict(answer.metadata)))
-    run.journal.add(events.DataSession(_session_data(run, answer)))
-    if ending.error is not None:
-        run.journal.add(events.Error(ending.error.public))
-    return _result(run, answer, ending.reason, ending.error, stored=True)
-
-
-def _closed(run: TurnRun, ending: Ending) -> SessionMessage:
-    """Close the answer for good. A failed one gets the fallback text."""
-    recorder, turn = run.recorder, run.turn
+    recorder, turn, progress, journal = run.recorder, run.turn, run.progress, run.journal
     with suppress(AnswerTooLong):
         if ending.status == "failed":
             recorder.add_paragraph(run.setup.agent.fallback)
         for message in turn.joined:  # it joined, and no model call followed
             recorder.steering(message.id, message.text)
     recorder.close(waiting=ending.status == "waiting")
-    metadata, usage = _metadata(run, ending), run.progress.usage
-    return turn.answer(recorder.parts, ending.status, metadata, usage=usage, trace=current_traceparent())
+    values = {"usage": progress.usage, "trace": current_traceparent()}
+    answer, is_stored = turn.answer(recorder.parts, ending.status, _metadata(run, ending), **values), True
+    try:
+        answer = await retry_once(lambda: _stored(run, answer, ending))
+    except Exception as exc:
+        error = exc if isinstance(exc, OmniAgentError) else OmniAgentError(f"{type(exc).__name__}: {exc}")
+        logger.exception("answer not stored; the journal keeps it for the next process")
+        ending, is_stored = replace(ending, reason="error", error=error), False
+    else:
+        if answer.status != ending.status:  # it was reduced
+            ending = replace(ending, status="failed", reason="error", error=AnswerTooLong())
+        if ending.stop_reason in ("cancelled", "deadline", "shutdown"):
+            journal.add(events.Abort(ending.stop_reason))
+        journal.add(events.Finish(ending.reason, dict(answer.metadata)))
+        journal.add(events.DataSession(_session_data(run, answer)))
+    if ending.error is not None:
+        journal.add(events.Error(ending.error.public))
+    return RunResult(
+        session_id=run.setup.session.session_id,
+        message=answer,
+        status=answer.status,
+        finish_reason=ending.reason,
+        output=progress.output,
+        error=ending.error,
+        stored=is_stored,
+        tool_calls=progress.tool_calls,
+        tool_errors=progress.tool_errors,
+        usage_before=run.base.usage if run.base is not None else Usage(),
+        is_continued=run.base is not None,
+    )
 
 
 async def _stored(run: TurnRun, answer: SessionMessage, ending: Ending) -> SessionMessage:
-    """Store the answer, with retries while there is time. If the store rejects it, it is reduced once."""
+    """End the turn with this answer, or let it wait, with retries while there is time. Returns the stored answer."""
     if ending.stop_reason == "lost":
         raise TurnLost("another process has taken over the turn")
-    give_up_at, pause, is_reduced = run.limit.give_up_at, 0.1, False
+    give_up_at, pause = run.limit.give_up_at, 0.1
     while True:
         try:
-            return await within(give_up_at - time.monotonic(), _end_turn(run, answer))
-        except StorageRejected:
-            if is_reduced:
-                raise
-            logger.exception("answer cannot be stored as it is")
-            answer, is_reduced = _reduced(answer), True
+            ended = run.setup.end(run.head, run.turn.run, answer)
+            after, stored = await within(give_up_at - time.monotonic(), ended)
+            if after is not None:
+                run.head = after
+                return stored
+            found = await run.setup.session.node(answer.id)
+            if found is not None and found.run == run.turn.run:
+                return found  # an earlier try succeeded, and its reply was lost
+            raise TurnLost(f"turn {answer.id} was taken over, or its session is deleted")
         except TimeoutError as exc:
             raise StorageUnavailable("no time left") from exc
         except StorageUnavailable as exc:
@@ -98,59 +117,30 @@ async def _stored(run: TurnRun, answer: SessionMessage, ending: Ending) -> Sessi
             pause = min(pause * 2, 2.0)
 
 
-async def _end_turn(run: TurnRun, answer: SessionMessage) -> SessionMessage:
-    """End the turn with this answer, or let it wait. Returns the stored answer."""
-    event = (Wait if answer.status == "waiting" else End)(run.turn.run, answer)
-    if (after := await run.setup.settle(lambda _: event, run.head)) is not None:
-        run.head = after
-        return answer
-    stored = await run.setup.session.node(answer.id)
-    if stored is None or stored.run != run.turn.run:
-        raise TurnLost(f"turn {answer.id} was taken over, or its session is deleted")
-    return stored  # an earlier try succeeded, and its reply was lost
-
-
-def _result(
-    run: TurnRun, answer: SessionMessage, reason: FinishReason, error: OmniAgentError | None, *, stored: bool = False
-) -> RunResult:
-    return RunResult(
-        session_id=run.setup.session.session_id,
-        message=answer,
-        status=answer.status,
-        finish_reason=reason,
-        output=run.progress.output,
-        error=error,
-        stored=stored,
-        tool_calls=run.progress.tool_calls,
-        tool_errors=run.progress.tool_errors,
-        usage_before=run.progress.usage_before,
-        is_continued=run.base is not None,
-    )
-
-
 def _session_data(run: TurnRun, answer: SessionMessage) -> dict[str, Any]:
     task, summarized_to = run.summary, run.state.summarized_to
     if task is not None and task.done() and not task.cancelled() and task.exception() is None:
         summarized_to = max(summarized_to, task.result().end_turn_number)
+    names = ("sessionId", "turnNumber", "status", "usage", "output")
     return {
-        "sessionId": run.setup.session.session_id,
-        "turnNumber": answer.turn_number,
+        **{name: answer.metadata[name] for name in names if name in answer.metadata},
         "messageId": answer.id,
         "userMessageId": run.turn.message_id,
-        "status": answer.status,
         "name": run.state.head.name,
-        "usage": run.progress.usage.to_dict(),
         "summarizedTo": summarized_to,
-        **({"output": answer.metadata["output"]} if "output" in answer.metadata else {}),
     }
 
 
 def _metadata(run: TurnRun, ending: Ending) -> Mapping[str, Any]:
     progress, previous, started_at = run.progress, run.previous, run.limit.started_at
     before: Mapping[str, Any] = run.base.metadata if run.base is not None else {}
-    first_token_ms = progress.first_token_at and round((progress.first_token_at - started_at) * 1000)
+    models = [*dict.fromkeys(reversed(progress.models))][::-1]  # each once; the last one wrote the last step
+    first_token_ms = None
+    if progress.first_token_at is not None:
+        first_token_ms = round((progress.first_token_at - started_at) * 1000)
     has_output = ending.status == "complete" and progress.output is not None
     optional = {
+        "models": models if len(models) > 1 else None,
         "output": _shown_output(progress.output) if has_output else None,
         "firstTokenMs": before.get("firstTokenMs", first_token_ms),
         "replaces": previous.id if previous is not None else before.get("replaces"),
@@ -163,22 +153,12 @@ def _metadata(run: TurnRun, ending: Ending) -> Mapping[str, Any]:
         "turnNumber": run.turn.number,
         "status": ending.status,
         "finishReason": ending.reason,
-        "model": progress.models[-1] if progress.models else run.setup.model,
-        **({"models": progress.models} if len(progress.models) > 1 else {}),
+        "model": models[-1] if models else run.setup.model,
         "stepCount": progress.steps,
         "usage": progress.usage.to_dict(),
         "durationMs": before.get("durationMs", 0) + round((time.monotonic() - started_at) * 1000),
         **{name: value for name, value in optional.items() if value is not None},
     }
-
-
-def _reduced(answer: SessionMessage) -> SessionMessage:
-    from omniagent.turns.engine.reduced_parts import reduced_parts  # needed only for an answer that the store rejects
-
-    error = AnswerTooLong()
-    failed = {"status": "failed", "finishReason": "error", "errorCode": error.code, "errorText": error.public}
-    metadata = {**answer.metadata, **failed}
-    return replace(answer, parts=reduced_parts(answer.parts), status="failed", metadata=metadata)
 
 
 def _shown_output(output: BaseModel) -> Any:
@@ -187,3 +167,67 @@ def _shown_output(output: BaseModel) -> Any:
         shown = json_output(output)
         return shown if len(json.dumps(shown)) <= MAX_OUTPUT_CHARS else None
     return None
+
+
+async def announce(run: TurnRun, context: RunContext | None, result: RunResult) -> None:
+    """Have the messages in line answered, and call `on_finish`. Readers of the stream have already seen the end."""
+    head = run.head
+    is_free = head.turn is None or is_over(head, run.setup.session.now())
+    if result.stored and head.queue and is_free:
+        await in_time(run, run.setup.hooks.on_work)
+    if context is not None:
+        await in_time(run, run.setup.agent.callbacks.on_finish, context, result)
+
+
+async def finish(run: TurnRun, result: RunResult) -> None:
+    """Do the work after the answer that nobody waits for: name the session, finish the summary, call `on_end`."""
+    name, seconds = run.setup.name, min(NAME_SECONDS, run.limit.time_left())
+    if name is not None and not run.state.head.name and result.status == "complete" and seconds > 0:
+        try:
+            await within(seconds, name())
+        except (Exception, asyncio.CancelledError) as exc:  # a team's provider may raise anything
+            ensure_not_cancelled()
+            logger.warning("session not named", extra={"cause": f"{type(exc).__name__}: {exc}"})
+    result = replace(result, summary_missed=await finish_summary(run))
+    await in_time(run, run.setup.hooks.on_end, result)
+    if not result.stored:
+        from omniagent.turns.watch.deletion import erase_late_chunks  # needed only after a lost turn
+
+        await in_time(run, erase_late_chunks, run.setup.session, run.setup.registry)
+
+
+async def in_time(run: TurnRun, callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> None:
+    """Await a callback, with a timeout: the end of the turn waits for it."""
+    if callback is None:
+        return
+    task = asyncio.create_task(call_back(callback, *arguments), name="callback")
+    try:
+        await asyncio.wait([task], timeout=run.limit.closing_seconds(CALLBACK_SECONDS))
+    finally:
+        if not task.done():
+            logger.warning("callback takes too long and is cancelled")
+            await cancelled(task)
+
+
+async def finish_summary(run: TurnRun) -> bool:
+    """Wait for the summary: one tick if missed summaries are generated elsewhere, otherwise while there is time.
+
+    Returns whether a due summary was not generated.
+    """
+    task, setup = run.summary, run.setup
+    if task is None:
+        return False
+    left = max(0.0, run.limit.time_left())
+    patience = min(left, setup.session.settings.tick_seconds) if setup.hooks.leaves_summaries else left
+    try:
+        await asyncio.wait([task], timeout=None if patience == float("inf") else patience)
+    finally:
+        if not task.done():
+            await cancelled(task)
+    if not task.done() or task.cancelled():
+        logger.info("summary left to the queue")
+    elif (exc := task.exception()) is not None:
+        logger.warning("summary failed", extra={"cause": f"{type(exc).__name__}: {exc}"})
+    else:
+        return not task.result().is_done
+    return True

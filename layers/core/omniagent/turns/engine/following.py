@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from omniagent.ai.result import AnswerSource, RunResult, StreamPosition
 from omniagent.errors import NotFound, OmniAgentError, RegistryUnavailable, TooManyReaders, TooManyTurns, TurnInProgress
@@ -13,13 +14,20 @@ from omniagent.protocol import sse
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
-from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
-from omniagent.turns.journal.readers import LOST, FollowedLog, RestOfLog, count_events
-from omniagent.turns.journal.records import is_handed_over, is_start
-from omniagent.turns.journal.replay import ReplayedAnswer, interrupted_frames, missing_frames, replay_of, start_of
+from omniagent.turns.journal.readers import LOST, JournalReader, RestOfJournal, count_events
+from omniagent.turns.journal.records import is_handed_over, is_start, lines_of
+from omniagent.turns.journal.replay import (
+    ReplayedAnswer,
+    base_of,
+    frames_before,
+    interrupted_frames,
+    missing_frames,
+    replay_of,
+    start_of,
+)
 from omniagent.turns.registry import Chunk
-from omniagent.turns.setup import TurnSetup
+from omniagent.turns.setup import TimeLimit, TurnSetup
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +51,7 @@ class ReaderSeat:
     async def take(self, seconds: float) -> None:
         """Count a reader that stays at most this long. Raises `TooManyReaders`."""
         session, self._id = self._setup.session, new_id()
-        seconds += READER_GRACE_SECONDS
-        try:
-            count = await self._setup.registry.count_reader(session.user_id, self._id, seconds)
-        except BaseException:  # it may be counted although the answer was lost
-            await self.leave()
-            raise
+        count = await self._setup.registry.count_reader(session.user_id, self._id, seconds + READER_GRACE_SECONDS)
         if count > session.settings.max_readers_per_user:
             await self.leave()
             raise TooManyReaders
@@ -56,65 +59,64 @@ class ReaderSeat:
     async def leave(self) -> None:
         """Remove the reader."""
         reader, self._id = self._id, ""
-        if not reader:
-            return
-        try:
-            await self._setup.registry.count_reader(self._setup.session.user_id, reader, 0)
-        except RegistryUnavailable as exc:  # it counts until it expires
-            logger.warning("reader not removed", extra={"cause": str(exc)})
+        if reader:
+            with suppress(RegistryUnavailable):  # it counts until it expires
+                await self._setup.registry.count_reader(self._setup.session.user_id, reader, 0)
 
 
+@dataclass(slots=True, eq=False)
 class FollowedAnswer:
     """The answer of a running turn, from its first event to its end.
 
     A follower holds a process, so readers are counted. When its time is over, its stream ends without `finish`, and the
-    client resumes. `run` is the turn itself, if this process has taken it over.
+    client resumes.
     """
 
-    def __init__(self, setup: TurnSetup, turn: LiveTurn, limit: TimeLimit, run: AnswerSource | None = None) -> None:
-        self.message_id = turn.id
-        self.journal_id = turn.journal
-        self.seen: int | None = None
-        """How many events of the journal the reader has seen before. None: it is sent the whole answer."""
-        self._setup = setup
-        self._session = setup.session
-        self._turn = turn
-        self._run = run
-        self._limit = limit
-        self._base: Sequence[Part] = ()
-        """What a turn had shown before it waited."""
-        self._prefix = b""
-        """The frames of it that this client needs."""
-        self._until = min(limit.stop_at, time.monotonic() + FOLLOW_SECONDS)
-        self._seat = ReaderSeat(setup)
+    setup: TurnSetup
+    turn: LiveTurn
+    limit: TimeLimit
+    run: AnswerSource | None = None
+    """The turn itself, if this process has taken it over."""
+    seat: ReaderSeat | None = None
+    """None: this reader is not counted yet."""
+    seen: int | None = None
+    """How many events of the journal the reader has seen before. None: it is sent the whole answer."""
+    _base: Sequence[Part] = ()
+    """What a turn had shown before it waited."""
+    _prefix: bytes = b""
+    """The frames of it that this client needs."""
+    _until: float = 0.0
 
-    async def opened(self, *, is_counted: bool = False) -> "FollowedAnswer | None":
-        """Count this reader, unless its request is counted already. None if the turn has ended. Raises
-        `TooManyReaders`.
-        """
-        if self._turn.is_continued and self._turn.run:  # it waited, and has not ended since
-            from omniagent.turns.engine.waiting import frames_before  # needed only for a turn that waited
+    @property
+    def message_id(self) -> str:
+        return self.turn.id
 
-            base = await self._stored()
+    @property
+    def journal_id(self) -> str:
+        """Empty if the stream begins with what is not in the journal: a position in it is none in the journal."""
+        return "" if self._prefix else self.turn.journal
+
+    async def opened(self) -> "FollowedAnswer | None":
+        """Count this reader. None if the turn has ended. Raises `TooManyReaders`."""
+        if self.turn.is_continued and self.turn.run:  # it waited, and has not ended since
+            base = await self.setup.session.node(self.message_id)
             if base is None or base.status != "waiting":
                 return None
             self.begin_with(base, frames_before(base))
-        if not is_counted and self._run is None:
-            await self._seat.take(max(0.0, self._until - time.monotonic()))
+        self._until = min(self.limit.stop_at, time.monotonic() + FOLLOW_SECONDS)
+        if self.seat is None:
+            self.seat = ReaderSeat(self.setup)
+            if self.run is None:
+                await self.seat.take(max(0.0, self._until - time.monotonic()))
         return self
 
     def begin_with(self, answer: SessionMessage, frames: bytes) -> None:
         """Begin with frames of an answer that waited. The journal has only what followed."""
-        from omniagent.turns.engine.waiting import base_of
+        self._base, self._prefix = base_of(answer.parts), sse.encode(start_of(answer)) + frames
 
-        self._base = base_of(answer)
-        self._prefix = sse.encode(start_of(answer)) + frames
-        self.journal_id = ""  # a position in this stream is none in the journal
-
-    def begin_after(self, seen: int) -> "FollowedAnswer":
+    def begin_after(self, seen: int) -> None:
         """Begin after so many events of the journal."""
-        self.seen, self.journal_id, self._prefix = seen, self._turn.journal, b""
-        return self
+        self.seen, self._prefix = seen, b""
 
     async def result(self) -> RunResult:
         ended = False
@@ -122,43 +124,47 @@ class FollowedAnswer:
             ended = frames.endswith(sse.DONE)
         if not ended:
             raise TurnInProgress("The answer is still being written. Send the same request again.")
-        answer = await self._stored()
+        answer = await self.setup.session.node(self.message_id)
         if answer is None:
             raise NotFound
-        return RunResult.of(self._session.session_id, answer)
+        return RunResult.of(self.setup.session.session_id, answer)
 
     async def ended(self) -> None:
         """Remove this reader, and wait for the turn if it was taken over here."""
-        await self._seat.leave()
-        if self._run is not None:
-            await self._run.ended()
+        if self.seat is not None:
+            await self.seat.leave()
+        if self.run is not None:
+            await self.run.ended()
 
     def stop(self, reason: StopReason) -> None:
         """Stop the turn if it was taken over here. A turn elsewhere continues."""
-        if self._run is not None:
-            self._run.stop(reason)
+        if self.run is not None:
+            self.run.stop(reason)
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """Yield the turn's frames from the first one, until the end of the answer or of this reader's time."""
-        settings = self._session.settings
+        settings = self.setup.session.settings
         # A journal that is silent for longer has missed a heartbeat: the session is asked.
         silence = settings.lease_seconds / 3 + 2 * settings.tick_seconds
-        log = FollowedLog(skips_start=bool(self._prefix)) if self.seen is None else RestOfLog(self.seen)
+        reader: JournalReader | RestOfJournal = JournalReader(holds_back=True, skips_start=bool(self._prefix))
+        if self.seen is not None:
+            reader = RestOfJournal(self.seen)
         last: Chunk | None = None
         heard_at = shown_at = time.monotonic()
         is_running = True
         try:
             yield self._prefix or sse.KEEP_ALIVE  # the message is durable: the status line need not wait
             while True:
-                if chunks := await self._read(last.number if last is not None else -1):
-                    last, heard_at = chunks[-1], time.monotonic()
-                if frames := log.take(chunks):
-                    shown_at = heard_at
-                    yield frames
-                if log.has_ended:
+                chunks = await self._read(last.number if last is not None else -1)
+                if chunks or last is None:  # a chunk without lines is a sign of life
+                    last, heard_at = (chunks[-1], time.monotonic()) if chunks else (None, heard_at)
+                    if frames := reader.take(lines_of(chunks)):
+                        shown_at = heard_at
+                        yield frames
+                if reader.has_ended:
                     return
                 if not is_running:  # these were its last ones
-                    yield await self._rest(log)
+                    yield await self._rest(reader)
                     return
                 is_leaving = last is not None and is_handed_over(last.lines)
                 if is_leaving or time.monotonic() - heard_at > silence:
@@ -171,42 +177,41 @@ class FollowedAnswer:
                 if is_running:
                     await asyncio.sleep(HAND_OVER_POLL_SECONDS if is_leaving else settings.tick_seconds)
         finally:
-            await self._seat.leave()
+            if self.seat is not None:
+                await self.seat.leave()
 
     async def _read(self, after: int) -> list[Chunk]:
         try:
-            return await self._setup.registry.read(self._session.key, self._turn.journal, after)
+            return await self.setup.registry.read(self.setup.session.key, self.turn.journal, after)
         except RegistryUnavailable as exc:  # the session knows whether the turn has ended
             logger.warning("journal not read", extra={"cause": str(exc)})
             return []
 
     async def _is_running(self, last: Chunk | None) -> bool:
         """Whether the turn goes on. If its process died, this one takes it over."""
-        head = await self._session.head()
+        head = await self.setup.session.head()
         turn = head.running if head is not None else None
-        if head is None or turn is None or turn.journal != self._turn.journal:
+        if head is None or turn is None or turn.journal != self.turn.journal:
             return False
-        if self._run is None and self._setup.is_dead(turn, last):
+        if self.run is None and self.setup.is_dead(turn, last):
             from omniagent.turns.watch.takeover import go_on  # needed only after a crash
 
             try:
-                self._run = await go_on(self._setup, self._limit, head)
+                self.run = await go_on(self.setup, self.limit, head)
             except OmniAgentError as exc:
                 logger.warning("dead turn not taken over", extra={"cause": f"{type(exc).__name__}: {exc}"})
         return True
 
-    async def _rest(self, log: FollowedLog | RestOfLog) -> bytes:
+    async def _rest(self, reader: JournalReader | RestOfJournal) -> bytes:
         """Return the rest of the stored answer of a turn whose journal has no end."""
-        if isinstance(log, RestOfLog) and (log.unmatched or not self._turn.run):
+        if isinstance(reader, RestOfJournal) and (reader.unmatched or not self.turn.run):
             return LOST  # the journal is gone, or the turn that wrote it has ended without a word
-        sent, answer = log.lines, await self._stored()
-        has_started = bool(self._prefix) or any(map(is_start, sent))
+        answer = await self.setup.session.node(self.message_id)
+        if not self._prefix and not any(map(is_start, reader.lines)):
+            return replay_of(answer) if answer is not None else sse.DONE
         if answer is None:
-            return interrupted_frames(sent, self._base) if has_started else sse.DONE
-        return missing_frames(sent, answer, self._base) if has_started else replay_of(answer)
-
-    async def _stored(self) -> SessionMessage | None:
-        return await self._session.node(self.message_id)
+            return interrupted_frames(reader.lines, self._base)
+        return missing_frames(reader.lines, answer, self._base)
 
 
 async def follow(
@@ -242,7 +247,7 @@ async def resumed(
             return None
         head = fresh
     if after is not None:
-        return await rest_of(setup, head, limit, after)
+        return await _rest_of(setup, head, limit, after)
     return await follow(setup, head, limit) or await just_ended(setup.session, head)
 
 
@@ -252,30 +257,30 @@ async def just_ended(session: SessionManager, head: SessionHead) -> AnswerSource
     return ReplayedAnswer(session.session_id, answer) if answer is not None and answer.role == "assistant" else None
 
 
-async def rest_of(
+async def _rest_of(
     setup: TurnSetup, head: SessionHead, limit: TimeLimit, position: StreamPosition
 ) -> FollowedAnswer | None:
     """Return the rest of an answer whose reader has seen its beginning. None if nothing is left of it."""
-    turn = head.running
+    turn, seen = head.running, position.seen
     is_running = turn is not None and position.journal in ("", turn.journal)
-    if position.seen is None:
+    if seen is None:
         return None if is_running else await follow(setup, head, limit)
     answer = await follow(setup, head, limit) if is_running else None
     if answer is None:
         turn = await _ended_turn(setup, head, position.journal)
     if turn is None:
         return None
-    seen = position.seen
     if seen < 0 or answer is None:
-        chunks = await setup.registry.read(setup.session.key, turn.journal)
-        events = count_events(chunks)
+        lines = lines_of(await setup.registry.read(setup.session.key, turn.journal))
+        count = count_events(lines)
         # The session says that a turn has ended before the end of its journal is written.
-        has_end = any(chunk.lines.endswith(sse.DONE_LINE) for chunk in chunks)
-        if answer is None and has_end and seen >= events:
+        if answer is None and sse.DONE_LINE in lines and seen >= count:
             return None
-        seen = max(0, events + seen) if seen < 0 else seen
+        seen = max(0, count + seen) if seen < 0 else seen
     answer = answer or await FollowedAnswer(setup, turn, limit).opened()
-    return answer and answer.begin_after(seen)
+    if answer is not None:
+        answer.begin_after(seen)
+    return answer
 
 
 async def _ended_turn(setup: TurnSetup, head: SessionHead, journal: str) -> LiveTurn | None:

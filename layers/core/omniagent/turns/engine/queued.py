@@ -1,4 +1,4 @@
-"""`QueuedAnswer`: a request whose message is in line waits here for its answer."""
+"""`QueuedAnswer`: a request whose message is in line. It is a reader that has not begun."""
 
 import asyncio
 import logging
@@ -19,15 +19,14 @@ from omniagent.errors import (
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
 from omniagent.session.query import Query
-from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine import following
-from omniagent.turns.engine.beginning import begin_queued
 from omniagent.turns.engine.following import FollowedAnswer, ReaderSeat
+from omniagent.turns.engine.turn import begin_queued
 from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
 from omniagent.turns.journal.replay import ReplayedAnswer
-from omniagent.turns.setup import TurnSetup
+from omniagent.turns.setup import TimeLimit, TurnSetup
 from omniagent.turns.state import Moved, is_over
-from omniagent.turns.watch.stopping import stop_session
+from omniagent.turns.watch.closing import stop_session
 from omniagent.turns.watch.takeover import take_up
 
 logger = logging.getLogger(__name__)
@@ -50,19 +49,17 @@ class QueuedAnswer:
         self._setup = setup
         self._session = setup.session
         self._query = query
-        self._message_id = query.message_id
+        self._node = node
         self._limit = limit
+        self._seat = seat
         # The latest time to begin the turn. The rest of the deadline belongs to the turn itself.
         has_deadline = limit.deadline is not None
         self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if has_deadline else math.inf
-        self._seat = seat
-        self._node = node
-        self._latest_turn = ""
-        self._held_up_since: float | None = None
+        self._held_up_until = math.inf
         self._looked_at = time.monotonic()
         self._run_for_others: list[AnswerSource] = []
         self._is_stopped = False
-        self._task = asyncio.create_task(self._wait(), name=f"waiting {self._message_id}")
+        self._task = asyncio.create_task(self._wait(), name=f"waiting {query.message_id}")
         self._session.open_turns.add(self)
         self._task.add_done_callback(lambda _: self._session.open_turns.discard(self))
 
@@ -76,6 +73,11 @@ class QueuedAnswer:
         """Empty while the message is in line."""
         return self._source.journal_id if self._source is not None else ""
 
+    @property
+    def _source(self) -> AnswerSource | None:
+        task = self._task
+        return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
+
     async def frames(self) -> AsyncIterator[bytes]:
         yield sse.KEEP_ALIVE  # the message is durable: the status line need not wait
         task = self._task
@@ -85,9 +87,10 @@ class QueuedAnswer:
                 yield sse.KEEP_ALIVE
         if task.cancelled():
             return
-        exc = task.exception()
-        if exc is not None:
-            yield sse.encode(events.Error(_public(exc))) + sse.DONE
+        if (exc := task.exception()) is not None:
+            if not isinstance(exc, OmniAgentError):
+                logger.error("message not answered", exc_info=exc)
+            yield sse.encode(events.Error(getattr(exc, "public", OmniAgentError.public))) + sse.DONE
         elif (source := task.result()) is not None:
             async for frames in source.frames():
                 yield frames
@@ -115,25 +118,18 @@ class QueuedAnswer:
         """Stop waiting. The message stays in line."""
         self._task.cancel()
 
-    @property
-    def _source(self) -> AnswerSource | None:
-        task = self._task
-        if not task.done() or task.cancelled() or task.exception() is not None:
-            return None
-        return task.result()
-
     async def _wait(self) -> AnswerSource | None:
         """Wait until there is an answer to read. None on timeout."""
-        tick = self._setup.settings.tick_seconds
-        while time.monotonic() < self._give_up_at:
+        tick = self._setup.session.settings.tick_seconds
+        while time.monotonic() < min(self._until, self._held_up_until):
             pause = tick
             try:
                 if self._is_stopped:
-                    await stop_session(self._setup, self._message_id)
+                    await stop_session(self._setup, self._query.message_id)
                     return None
                 if (source := await self._look()) is not None:
                     return source
-                pause = tick if self._held_up_since is None else 4 * tick
+                pause = tick if math.isinf(self._held_up_until) else 4 * tick
             except Moved:
                 pass  # look again
             except (TooManyTurns, StorageUnavailable, RegistryUnavailable) as exc:
@@ -142,52 +138,38 @@ class QueuedAnswer:
             await asyncio.sleep(pause)
         return None
 
-    @property
-    def _give_up_at(self) -> float:
-        if self._held_up_since is None:
-            return self._until
-        return min(self._until, self._held_up_since + following.FOLLOW_SECONDS)
-
     async def _look(self) -> AnswerSource | None:
-        head = await self._session.head()
+        head, message_id = await self._session.head(), self._query.message_id
         if head is None:
             raise SessionErased
         turn = head.running
-        self._latest_turn = turn.id if turn is not None else self._latest_turn
-        if turn is not None and (turn.question == self._node or self._message_id in [each.id for each in turn.joined]):
-            return await FollowedAnswer(self._setup, turn, self._limit).opened(is_counted=True)
+        if turn is not None and (turn.question == self._node or message_id in [each.id for each in turn.joined]):
+            return await FollowedAnswer(self._setup, turn, self._limit, seat=self._seat).opened()
         place = next((place for place, each in enumerate(head.queue) if each.node == self._node), None)
         if place is None:
             return await self._answered()
-        is_held_up = head.waiting is not None and not is_over(head, self._session.now())
-        self._held_up_since = (self._held_up_since or time.monotonic()) if is_held_up else None
-        if is_held_up:
+        if head.waiting is not None and not is_over(head, self._session.now()):
+            self._held_up_until = min(self._held_up_until, time.monotonic() + following.FOLLOW_SECONDS)
             if head.queue[place].is_stopped:
                 self._until = -math.inf  # it is stored when the turn before it ends
             return None
+        self._held_up_until = math.inf
         if head.turn is None and place == 0:
             return await begin_queued(self._setup, head, self._limit)
-        if time.monotonic() - self._looked_at > LOOK_TICKS * self._setup.settings.tick_seconds:
+        if time.monotonic() - self._looked_at > LOOK_TICKS * self._setup.session.settings.tick_seconds:
             self._looked_at = time.monotonic()
-            limit = replace(self._limit, started_at=time.monotonic())
-            if (other := await take_up(self._setup, limit)) is not None:
+            if (other := await take_up(self._setup, replace(self._limit, started_at=time.monotonic()))) is not None:
                 self._run_for_others.append(other)
         return None
 
     async def _answered(self) -> AnswerSource:
         """Return the stored answer of a message that has left the line. Another branch may be active already."""
         own = (await self._session.children(self._node)).get(self._node, ())
-        answer = await self._session.node(own[-1].node if own else self._latest_turn)
-        if answer is None or not (own or answer.holds(self._message_id)):
+        if own:
+            answer = await self._session.node(own[-1].node)
+        else:  # it has joined an answer
             state = await self._session.load(self._query)
             answer = state.answer if state.earlier is not None else None
         if answer is None:
             raise SessionErased
         return ReplayedAnswer(self._session.session_id, answer)
-
-
-def _public(exc: BaseException) -> str:
-    if isinstance(exc, OmniAgentError):
-        return exc.public
-    logger.error("message not answered", exc_info=exc)
-    return OmniAgentError.public

@@ -1,29 +1,167 @@
 """Replies to a waiting turn: checked against its stored requests and kept until all are given. Then it goes on."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
 
-from omniagent.ai.approvals import Approver, ApproverRule, ToolReply, may_reply, requests_of
+from omniagent.ai.approvals import NOTHING, Approver, ApproverRule, ToolReply, may_reply, requests_of
+from omniagent.ai.client_tools import ClientTool
 from omniagent.ai.result import AnswerSource
-from omniagent.errors import Forbidden, TurnInProgress, UnknownRequest
+from omniagent.ai.tools import Tool, render_output
+from omniagent.errors import (
+    Forbidden,
+    InvalidRequest,
+    NotWaiting,
+    ReplyConflict,
+    RequestExpired,
+    TurnInProgress,
+    UnknownRequest,
+)
+from omniagent.messages import DENIED_ERROR, CallRequest, Part, ToolPart, plain_text
 from omniagent.session.ids import new_id, user_id_of
 from omniagent.session.live import SessionHead, SessionMessage, SessionState
 from omniagent.session.query import Query
-from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.engine.beginning import turn_span
 from omniagent.turns.engine.following import follow
 from omniagent.turns.engine.run import TurnRun
-from omniagent.turns.engine.turn import Turn
-from omniagent.turns.engine.waiting import Judge, Judgement, frames_after
-from omniagent.turns.journal.replay import ReplayedAnswer
-from omniagent.turns.setup import TurnSetup
+from omniagent.turns.engine.turn import Turn, turn_span
+from omniagent.turns.journal.replay import ReplayedAnswer, frames_after
+from omniagent.turns.setup import TimeLimit, TurnSetup
 from omniagent.turns.state import Moved
 from omniagent.turns.state_events import PartReply, Reply
 from omniagent.turns.watch.closing import close_expired
 
+MAX_COMMENT_CHARS = 2_000
 MAX_READS = 20
 """How often the session is read again because it has changed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The result of applying replies to a waiting message."""
+
+    message: SessionMessage
+    call_ids: frozenset[str]
+    """The calls that were replied to or echoed: the client knows the answer up to the step of the last one."""
+    new_requests: frozenset[str]
+    """The requests that were replied to for the first time."""
+
+    @property
+    def is_new(self) -> bool:
+        return bool(self.new_requests)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the turn can continue."""
+        return self.message.status == "waiting" and not self.message.pending
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Checks replies against the stored requests. Only a verdict, an output or an error is taken from a reply."""
+
+    tool: Callable[[str], Tool | None]
+    answered_by: str
+    now: datetime
+
+    def judge(self, message: SessionMessage, replies: Sequence[ToolReply]) -> Judgement:
+        """Apply the replies to the message. Raises a `RequestError` if any of them is not acceptable.
+
+        A repeated reply is accepted and changes nothing, and so is a part that the client only echoes.
+        """
+        parts = list(message.parts)
+        call_ids, new_requests = set[str](), set[str]()
+        for reply in replies:
+            index = _find(parts, reply)
+            if index is None:
+                if reply.is_echo:
+                    continue
+                raise UnknownRequest if message.status == "waiting" else NotWaiting
+            part = parts[index]
+            if not isinstance(part, ToolPart):
+                continue
+            call_ids.add(part.call_id)
+            if part.request is None:
+                continue
+            if part.is_pending and message.status == "waiting":
+                parts[index] = self._answered(part, part.request, reply)
+                new_requests.add(part.request.id)
+            elif part.request.answered_by is None and not reply.repeats_error:
+                raise RequestExpired if message.metadata.get("stopReason") == "expired" else NotWaiting
+            elif not self._is_repeated(part, part.request, reply):
+                raise ReplyConflict
+        if not call_ids and not all(reply.is_echo for reply in replies):
+            raise NotWaiting
+        return Judgement(replace(message, parts=parts), frozenset(call_ids), frozenset(new_requests))
+
+    def _answered(self, part: ToolPart, request: CallRequest, reply: ToolReply) -> ToolPart:
+        _check_kind(part, request, reply)
+        if request.expires_at is not None and request.expires_at <= self.now:
+            raise RequestExpired
+        if request.kind == "approval":
+            return self._decided(part, request, reply)
+        answered = request.model_copy(update={"answered_by": self.answered_by, "answered_at": self.now})
+        if reply.error is not None:
+            text = _text(reply.error) or "The client's tool failed."
+            changes: dict[str, Any] = {"error": text, "public_error": text}
+        else:
+            changes = {"output": self._output(part, reply.output)}
+        return part.model_copy(update={**changes, "done": True, "request": answered})
+
+    def _decided(self, part: ToolPart, request: CallRequest, reply: ToolReply) -> ToolPart:
+        comment = _text(reply.reason) or None
+        answered = {"answered_by": self.answered_by, "answered_at": self.now}
+        decided = request.model_copy(update={"approved": reply.approved, "comment": comment, **answered})
+        if reply.approved:
+            return part.model_copy(update={"request": decided})
+        error = f"{DENIED_ERROR} Reason: {comment}" if comment else DENIED_ERROR
+        return part.model_copy(update={"request": decided, "done": True, "error": error, "public_error": error})
+
+    def _output(self, part: ToolPart, output: Any) -> Any:
+        tool = self.tool(part.name)
+        if not isinstance(tool, ClientTool):
+            raise InvalidRequest(f"{part.name} is no longer a client tool. Reply with an error.")
+        return render_output(tool.parse_reply(part.input, output))
+
+    def _is_repeated(self, part: ToolPart, request: CallRequest, reply: ToolReply) -> bool:
+        """Whether the same reply was given before, or the client only echoes the call."""
+        if reply.is_echo and reply.approved is None:
+            return True
+        _check_kind(part, request, reply)
+        if request.kind == "approval":
+            return request.approved == reply.approved
+        if reply.error is not None:
+            return part.error == (_text(reply.error) or part.error)
+        return part.error is None and self._output(part, reply.output) == part.output
+
+
+def _find(parts: Sequence[Part], reply: ToolReply) -> int | None:
+    """Return the index of the reply's call: the last with its id, because some servers reuse an id in every step."""
+    for index in range(len(parts) - 1, -1, -1):
+        part = parts[index]
+        if not isinstance(part, ToolPart) or (part.request is None and not reply.is_echo):
+            continue
+        is_call = not reply.call_id or part.call_id == reply.call_id
+        request_id = part.request.id if part.request is not None else ""
+        is_request = not reply.request_id or request_id == reply.request_id
+        if is_call and is_request and (reply.call_id or reply.request_id):
+            return index
+    return None
+
+
+def _check_kind(part: ToolPart, request: CallRequest, reply: ToolReply) -> None:
+    given = [reply.approved is not None, reply.output is not NOTHING, reply.error is not None]
+    if sum(given) != 1:
+        raise InvalidRequest("A reply has exactly one of `approved`, `output` and `error`.")
+    if request.kind == "approval" and reply.approved is None:
+        raise InvalidRequest(f"{part.name} runs on the server: approve or deny it.")
+    if request.kind == "output" and reply.approved is not None:
+        raise InvalidRequest(f"{part.name} runs in the client: reply with its output, or an error.")
+
+
+def _text(text: str | None) -> str:
+    return plain_text(text or "").strip()[:MAX_COMMENT_CHARS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,12 @@ from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, Session
 from omniagent.session.query import Query
 from omniagent.turns import decisions, state_events
 from omniagent.turns import state as states
-from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.engine.beginning import begin
 from omniagent.turns.engine.following import ReaderSeat, follow
+from omniagent.turns.engine.turn import begin
 from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.replay import ReplayedAnswer
-from omniagent.turns.setup import TurnSetup
-from omniagent.turns.watch.stopping import stop_session
+from omniagent.turns.setup import TimeLimit, TurnSetup
+from omniagent.turns.watch.closing import stop_session
 
 INTERRUPT_SECONDS = 30.0
 """How long a regeneration waits for the turn that it interrupts."""
@@ -55,7 +54,7 @@ class Submission:
             if not isinstance(decision, decisions.GetInLine):
                 break  # it is in line, being answered, or answered
             busy = [turn for _, turn in await self.setup.session.busy_sessions() if turn is None or turn.until is None]
-            if len(busy) >= setup.settings.max_readers_per_user:
+            if len(busy) >= setup.session.settings.max_readers_per_user:
                 raise TooManyTurns
             await setup.meter.admit()
             with suppress(states.Moved):
@@ -95,7 +94,7 @@ class Submission:
         if time.monotonic() - self.limit.started_at > patience:
             raise TurnInProgress
         await stop_session(self.setup, turn.id)
-        await asyncio.sleep(self.setup.settings.tick_seconds)
+        await asyncio.sleep(self.setup.session.settings.tick_seconds)
 
     async def _finish(self, head: SessionHead) -> None:
         """Finish the turn of another message, whose process died: only one turn runs at a time."""
@@ -141,7 +140,7 @@ class Submission:
             now=self.setup.session.now(),
             dead=turn is not None and not await setup.is_alive(turn),
             background=background,
-            limit=setup.settings.max_queued_messages,
+            limit=setup.session.settings.max_queued_messages,
         )
         return state, decision
 

@@ -1,4 +1,4 @@
-"""The tool loop: model, tools, model, until there is an answer or the steps are used up."""
+"""The tool loop: model, tools, model, until there is an answer or the steps are used up. What the model is shown."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
 
+from omniagent.ai import prompts
 from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import (
     ModelFinish,
@@ -19,6 +20,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolCall,
     ModelToolDelta,
     ModelToolStart,
+    Overrides,
 )
 from omniagent.ai.providers.model_calls import call_model
 from omniagent.aio import ensure_not_cancelled
@@ -33,6 +35,7 @@ from omniagent.messages import (
     ChatMessage,
     FinishReason,
     Part,
+    ReasoningPart,
     SourcePart,
     SteeringPart,
     TextPart,
@@ -42,7 +45,7 @@ from omniagent.messages import (
 )
 from omniagent.session import window
 from omniagent.session.ids import new_id
-from omniagent.turns.engine import prompt
+from omniagent.session.summaries import SharedPrompt, Summarized
 from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.tool_step import ToolStep
 from omniagent.turns.journal.fold import Draft
@@ -86,7 +89,7 @@ class ToolLoop:
         It continues after the last completed step of a turn whose process died. A turn that waited begins with its
         approved calls.
         """
-        draft, max_steps = self._run.draft, self._setup.settings.max_steps
+        draft, max_steps = self._run.draft, self._setup.session.settings.max_steps
         parts = self._recorder.parts if self._run.base is not None else []
         if approved := [part for part in parts if isinstance(part, ToolPart) and part.is_approved]:
             in_doubt = draft is not None and draft.has_approved
@@ -101,9 +104,8 @@ class ToolLoop:
             self._checkpoint()
             await self._run.show_joined()
             if answer := self._recorder.parts:
-                self._run.keeper.flush_now()  # write the tools' results in parallel with the model call
-            request = prompt.model_request(self._setup, self._instructions, prompt.compose(self._run, answer))
-            reason = await self._end_step(*await self._step(request))
+                self._run.keeper.wake.set()  # write the tools' results in parallel with the model call
+            reason = await self._end_step(*await self._step(model_request(self._run, self._instructions, answer)))
         return reason
 
     async def _catch_up(self, draft: Draft) -> FinishReason | None:
@@ -132,11 +134,11 @@ class ToolLoop:
             await ToolStep(self._run, self._context).run(calls, in_doubt=in_doubt)
             self._progress.has_moved = self._progress.has_moved or not in_doubt
         self._recorder.finish_step()
-        if self._progress.is_waiting:
+        if self._recorder.is_waiting:
             return "tool-calls"
         if calls:
             return None
-        if self._progress.steps >= self._setup.settings.max_steps:
+        if self._progress.steps >= self._setup.session.settings.max_steps:
             return reason
         # A message that joined a dead turn last has not been answered.
         is_asked = isinstance(self._recorder.parts[-1], SteeringPart) or await self._run.show_joined()
@@ -155,7 +157,7 @@ class ToolLoop:
         written = [(call.call_id, call.name, call.arguments[: MAX_INPUT_CHARS + 1]) for call in calls]
         seconds_ago = time.monotonic() - (self._progress.first_token_at or time.monotonic())
         self._recorder.record(StepEnded(finish.reason, written, time.time() - seconds_ago, self._model))
-        self._progress.note_model(self._model)
+        self._progress.models.append(self._model)
         self._progress.has_moved = True
         return finish.reason, calls
 
@@ -189,7 +191,7 @@ class ToolLoop:
                 match event:
                     case ModelText() | ModelReasoning():
                         progress.first_token_at = progress.first_token_at or time.monotonic()
-                        (recorder.text if isinstance(event, ModelText) else recorder.reasoning)(event.text)
+                        recorder.text(event.text, TextPart if isinstance(event, ModelText) else ReasoningPart)
                     case ModelToolDelta():
                         recorder.tool_delta(event.call_id, event.text)
                     case ModelReasoningDone():
@@ -203,7 +205,7 @@ class ToolLoop:
                     case ModelToolCall():
                         if any(event.call_id == call.call_id for call in calls):
                             raise ModelStreamBroken(f"two tool calls of the id {event.call_id!r} in one answer")
-                        recorder.ensure_call(event.call_id, event.name)
+                        recorder.tool_start(event.call_id, event.name)
                         calls.append(event)
                     case ModelSource():
                         recorder.source(_source_part(event))
@@ -222,7 +224,7 @@ class ToolLoop:
         """Withdraw what a model has shown before it failed, and pay for it. None of its tools has run."""
         self._model = model
         if shown := self._recorder.step_parts:
-            self._recorder.withdraw(StepWithdrawn())
+            self._recorder.record(StepWithdrawn())
             await self._count(_estimated(request, shown, is_stopped=False))
             await self._setup.meter.before_call()
 
@@ -242,7 +244,7 @@ class ToolLoop:
             correction = f"{exc} Answer with JSON only, in this schema: {schema}"
             self._rejected = StepWithdrawn(text[:MAX_REJECTED_CHARS], correction[:MAX_REJECTED_CHARS])
             if reason != "content-filter":  # a refusal is shown
-                self._recorder.withdraw(self._rejected)
+                self._recorder.record(self._rejected)
             if not may_correct:
                 raise
             return False
@@ -265,3 +267,59 @@ def _estimated(request: ModelRequest, output: Sequence[Part], *, is_stopped: boo
     """Estimate the cost of a call without reported usage. The input counts, unless the call itself failed."""
     usage = window.estimate_call(window.estimate_request(request), output)
     return usage if usage.output_tokens or is_stopped else Usage()
+
+
+def model_request(run: TurnRun, instructions: str, answer: Sequence[Part]) -> ModelRequest:
+    """Return the next model call: the window of the path, the question and the answer so far.
+
+    The one after it may add messages; all else stays the same.
+    """
+    setup, state, message = run.setup, run.state, run.question
+    question = ChatMessage(role="user", parts=list(message.parts) if message is not None else [])
+    messages = window.compose(
+        state.before(run.turn.number),
+        setup.window_limits,
+        question,
+        answer,
+        instructions=run.late_instructions,
+        summary=prompts.summary_message(state.summary.content) if state.summary else None,
+        summarized_to=state.summarized_to,
+    )
+    if message is None:  # the question of a continued answer was deleted
+        messages.remove(question)
+    return ModelRequest(
+        instructions=instructions,
+        messages=messages,
+        tools=setup.agent.tool_specs,
+        overrides=setup.overrides,
+        output=setup.agent.output_format,
+        cache_key=setup.session.key,
+        user_id=setup.session.user_id,
+    )
+
+
+def start_summary(run: TurnRun) -> None:
+    """Start the summary beside the answer if one is due."""
+    setup, state = run.setup, run.state
+    if window.summary_is_due(state.before(run.turn.number), setup.window_limits, summarized_to=state.summarized_to):
+        run.summary = asyncio.create_task(_summarize(run), name="summary")
+
+
+async def _summarize(run: TurnRun) -> Summarized:
+    return await run.setup.summaries().update(at=run.turn.asked_at, most=1, prompt=_shared_prompt(run))
+
+
+def _shared_prompt(run: TurnRun) -> SharedPrompt | None:
+    """Return the prompt that a summary may begin with, if it is made by the same model in the same way."""
+    setup, state = run.setup, run.state
+    agent, chosen, limits = setup.agent, setup.overrides, setup.window_limits
+    # `extra` may ask for reasoning, which costs more than the cache saves.
+    if agent.summary != Overrides() or agent.output is not None or chosen.extra or not run.text:
+        return None
+    request = model_request(run, agent.fixed_instructions, ())
+    # Instructions of this turn follow the question, if they are made already.
+    *messages, question = (message for message in request.messages if message.role != "system")
+    room = limits.max_tokens - window.estimate_parts(question.parts)
+    shown = window.window(state.before(run.turn.number), limits, summarized_to=state.summarized_to, room=room)
+    request = replace(request, messages=messages, overrides=Overrides(model=chosen.model))
+    return SharedPrompt(setup.provider, request, shown[0].number) if shown else None

@@ -25,7 +25,7 @@ from omniagent.errors import (
     UnknownTool,
 )
 from omniagent.messages import CallRequest, ToolPart, plain_text
-from omniagent.protocol import plain_json
+from omniagent.protocol import events, plain_json
 from omniagent.session.ids import new_id
 from omniagent.session.manager import SessionManager
 from omniagent.team_code import team_code
@@ -54,7 +54,7 @@ class ToolStep:
         self._agent = run.setup.agent
         self._recorder = run.recorder
         self._context = context
-        self._settings = run.setup.settings
+        self._settings = run.setup.session.settings
 
     async def run(self, calls: Sequence[ModelToolCall], *, in_doubt: bool = False) -> None:
         """Run the calls of one step. Cancellation ends them all.
@@ -63,7 +63,7 @@ class ToolStep:
         process died: those with a result are kept, and the others run again only if they are `retry_safe`.
         """
         progress, most = self._run.progress, self._settings.max_tool_calls_per_turn
-        left = most - progress.tool_calls - progress.calls_before
+        left = most + len(calls) - sum(isinstance(part, ToolPart) for part in self._recorder.parts)
         progress.tool_calls += len(calls)
         runs = {}
         for index, call in enumerate(calls):
@@ -110,7 +110,6 @@ class ToolStep:
                 if tool is not None and (tool.is_client or tool.approval) and not is_approved:
                     request = await self._request(tool, call.call_id, arguments, context)
                 if request is not None:
-                    self._run.progress.is_waiting = True
                     self._recorder.tool_request(call.call_id, request)
                     span.set(TOOL_WAITS_FOR, request.kind)
                     return
@@ -123,11 +122,11 @@ class ToolStep:
                 async with self._in_time(tool):  # rendering may call methods of the team's own objects
                     output = render_output(await tool.invoke(tool.parse(call.arguments), context))
                 span.set_content(output=output)
-                self._recorder.tool_output(call.call_id, output)
+                self._recorder.record(events.ToolOutputAvailable(call.call_id, output))
                 await call_back(callbacks.on_tool_end, context, name, output)
             except _UnreadableArguments as exc:
                 self._note_failure(name, exc)
-                self._recorder.tool_input_error(call.call_id, call.arguments, error=str(exc), public=exc.public)
+                self._recorder.tool_error(call.call_id, error=str(exc), public=exc.public, raw=call.arguments)
             except ToolError as exc:
                 span.error(exc)
                 self._note_failure(name, exc)

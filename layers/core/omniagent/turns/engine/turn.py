@@ -1,30 +1,49 @@
-"""One running turn: a task of its own, until its answer is stored. Responses only read it."""
+"""One turn: begun for a message, then a task of its own until its answer is stored. Responses only read it."""
 
 import asyncio
 import logging
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from omniagent.ai.context import RunContext
 from omniagent.ai.result import RunResult
 from omniagent.aio import STOP_SECONDS, retry_once
-from omniagent.errors import AnswerTooLong, BudgetExceeded, ModelError, OmniAgentError, TurnInProgress
+from omniagent.errors import AnswerTooLong, BudgetExceeded, ModelError, OmniAgentError, TooManyTurns, TurnInProgress
 from omniagent.messages import DataPart, FinishReason, steering_of
 from omniagent.protocol import events
+from omniagent.session.ids import new_id
+from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionState
 from omniagent.team_code import team_code
-from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
+from omniagent.tracing import (
+    Span,
+    SpanKind,
+    bind_context,
+    session_state,
+    trace_operation,
+    turn_ended,
+    turn_state,
+)
+from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.tracing.operations import TurnPhase
-from omniagent.turns.engine import side_work
-from omniagent.turns.engine.ending import Ending, conclude
+from omniagent.turns.decisions import Run
+from omniagent.turns.engine.ending import Ending, announce, conclude, finish, finish_summary, in_time
 from omniagent.turns.engine.run import TurnRun
-from omniagent.turns.engine.tool_loop import HandOver, ToolLoop
+from omniagent.turns.engine.tool_loop import HandOver, ToolLoop, start_summary
 from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.records import HandedOver, RunStarted
-from omniagent.turns.journal.replay import keep_steps
+from omniagent.turns.journal.replay import go_on_with, keep_steps, kept_steps
+from omniagent.turns.setup import TimeLimit, TurnSetup
+from omniagent.turns.state import Moved, question_of
+from omniagent.turns.state_events import Begin, Erase, Event, StopQueued, Withdraw
 
 logger = logging.getLogger(__name__)
+
+MAX_COUNTS, COUNT_SECONDS = 20, 0.05
+"""How often, and how far apart, the running turns of a user are counted while others may give way."""
 
 
 class Turn:
@@ -68,15 +87,15 @@ class Turn:
                     session_state("waiting" if waited else "idle", "running")
                     turn_state("waiting" if waited else "planned", "running")
                 self._start_stream()
-                side_work.start_summary(run)
+                start_summary(run)
                 ending = await self._ending()
                 if isinstance(ending, HandedOver):
                     await self._hand_over(ending)
                     return
                 result = await self._finish(ending)
-                await side_work.announce(run, self._context, result)
+                await announce(run, self._context, result)
                 self._concluded.set_result(result)
-                await side_work.finish(run, result)
+                await finish(run, result)
         except BaseException as exc:
             self._span.error(exc)
             run.keeper.abandon()
@@ -99,8 +118,6 @@ class Turn:
         metadata = {"sessionId": self._setup.session.session_id, "turnNumber": turn.number}
         run.journal.add(events.Start(turn.id, metadata | {"nodeId": turn.id, "parentId": turn.question}))
         if run.base is not None:
-            from omniagent.turns.engine.waiting import go_on_with  # needed only for a turn that waited
-
             go_on_with(run.recorder, run.base)
         if run.kept:
             with suppress(AnswerTooLong):
@@ -129,10 +146,11 @@ class Turn:
         if not task.done():
             logger.warning("a tool ignores its cancellation and is left behind")
         if not task.done() or task.cancelled():
-            moved = HandedOver(has_open_calls=False, has_moved=run.progress.has_moved)
-            return moved if is_cut else Ending("cancelled", "other", run.stop_reason or "cancelled")
+            if is_cut:
+                return HandedOver(has_open_calls=False, has_moved=run.progress.has_moved)
+            return Ending("cancelled", "other", run.stop_reason or "cancelled")
         try:
-            return Ending("waiting" if run.progress.is_waiting else "complete", task.result())
+            return Ending("waiting" if run.recorder.is_waiting else "complete", task.result())
         except HandOver as exc:
             return HandedOver(exc.has_open_calls, run.progress.has_moved)
         except OmniAgentError as exc:
@@ -178,22 +196,133 @@ class Turn:
         """Leave the turn to another process. Streams here end without `finish`, and their readers resume."""
         run = self._run
         run.journal.add(record)
-        await run.keeper.finish(run.limit.closing_seconds(self._setup.settings.lease_seconds))
+        await run.keeper.finish(run.limit.closing_seconds(self._setup.session.settings.lease_seconds))
         logger.info("turn handed over", extra={"turn_id": run.turn.id, "attempt": run.turn.attempt})
         run.journal.close()
         self._concluded.set_exception(TurnInProgress("The answer is still being written. Send the same request again."))
         self._concluded.exception()  # otherwise asyncio warns about an unretrieved exception
-        await side_work.hand_over(run)
+        await in_time(run, run.setup.hooks.on_work)
+        await finish_summary(run)
 
     async def _finish(self, ending: Ending) -> RunResult:
         """Conclude the turn, and end its stream and its journal."""
         run = self._run
         result = await conclude(run, ending)
         run.journal.close(has_end=True)
-        seconds = run.limit.closing_seconds(self._setup.settings.lease_seconds)
+        seconds = run.limit.closing_seconds(self._setup.session.settings.lease_seconds)
         await retry_once(lambda: run.keeper.finish(seconds))
         before: TurnPhase = "stopping" if run.stop_reason else "running"
         turn_ended(before, result.status, finish_reason=result.finish_reason, stop_reason=run.stop_reason)
         session_state("running", "waiting" if result.status == "waiting" else "idle")
         self._span.set_content(output=result.text)
         return result
+
+
+async def begin(
+    setup: TurnSetup, state: SessionState, run: Run, limit: TimeLimit, *, queued: QueuedMessage | None = None
+) -> Turn:
+    """Give a message the turn and start it. Raises `TooManyTurns`, and `Moved` if the session has moved on.
+
+    `queued` is the message as it was in line: if the user's limit keeps its turn from running, it goes back.
+    """
+    turn_id, message = new_id(), run.message
+    turn = LiveTurn(
+        id=turn_id,
+        number=message.turn_number,
+        run=new_id(),
+        journal=turn_id,
+        message_id=message.id,
+        since=setup.session.now(),
+        message=message if run.is_new else None,
+        replaces=run.previous.id if run.previous is not None else None,
+        question=message.node,
+        branch=state.spot.branch,
+        lineage=state.spot.lineage,
+    )
+    with turn_span(setup, turn.number) as span:
+        if run.closes is not None or queued is not None or state.head.version == 0:
+            await _check_limit(setup)  # a refusal must leave no trace: closed requests, a turn others saw, a session
+        head = await setup.apply(state.head, Begin(turn, run.closes))
+        try:
+            await _check_limit(setup, head.turn)
+        except OmniAgentError:
+            await _withdraw(setup, state.head, head, queued)
+            raise
+        if run.closes is not None:
+            state = state.with_answer(run.closes)
+        kept = kept_steps(run.previous, regenerates=run.regenerates) if run.previous is not None else ()
+        return Turn(TurnRun(setup, head, state, limit, message, previous=run.previous, kept=kept), span)
+
+
+@contextmanager
+def turn_span(setup: TurnSetup, turn_number: int) -> Iterator[Span]:
+    """Start a run of a turn in its span. The turn ends the span, unless it does not start."""
+    attributes = {AGENT_NAME: setup.agent.name, TURN_NUMBER: turn_number}
+    span = trace_operation("turn", kind=SpanKind.AGENT, attributes=attributes)
+    try:
+        with span.resumed():
+            yield span
+    except BaseException as exc:
+        if not isinstance(exc, Moved):
+            span.error(exc)
+        span.end()
+        raise
+
+
+async def _check_limit(setup: TurnSetup, own: LiveTurn | None = None) -> None:
+    """Enforce the limit of running turns. Raises `TooManyTurns`. Dead turns do not count.
+
+    `own` is in its session already, so of those that begin at once, each sees all others. Those that began after
+    others give way at once; the first waits until they have.
+    """
+    limit = setup.session.settings.max_running_turns_per_user
+    for _ in range(MAX_COUNTS):
+        running = [(key, turn) for key, turn in await setup.session.busy_sessions() if turn and turn.state == "running"]
+        if len(running) < limit:
+            return
+        alive = [turn for key, turn in running if await setup.is_alive(turn, key)]
+        if len(alive) < limit:
+            return
+        if own is None or sum(_order(turn) < _order(own) for turn in alive) >= limit:
+            break
+        await asyncio.sleep(COUNT_SECONDS)
+    raise TooManyTurns
+
+
+def _order(turn: LiveTurn) -> tuple[int, str]:
+    """Return what orders turns by their beginning: in milliseconds, as MongoDB stores times."""
+    return int(turn.since.timestamp() * 1000), turn.run
+
+
+async def _withdraw(setup: TurnSetup, before: SessionHead, head: SessionHead, queued: QueuedMessage | None) -> None:
+    """Take back a turn that may not run, before its first model call. A session that was new is deleted again."""
+    turn = head.turn
+    if turn is None:
+        return
+    if queued is not None:
+        signals = await setup.registry.signals(setup.session.key, turn.journal)
+        queued = replace(queued, is_stopped=signals.stop)
+
+    def withdrawn(fresh: SessionHead) -> Event:
+        is_own = fresh.turn is not None and fresh.turn.run == turn.run
+        is_new = before.version == 0 and not fresh.queue and is_own
+        return Erase() if is_new else Withdraw(turn.run, queued, before.changed_at)
+
+    after = await setup.settle(withdrawn, head)
+    if after is not None and after.is_erased:
+        await setup.session.erase_some()
+
+
+async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) -> Turn | None:
+    """Begin the turn of the first message in line. None if it was stopped. Raises `TooManyTurns` and `Moved`."""
+    message = head.queue[0]
+    if message.is_stopped:
+        await setup.apply(head, StopQueued(message.id))
+        return None
+    state = await setup.session.load(message)
+    if state.head.version != head.version:
+        raise Moved("the session has changed since")
+    setup.meter.forget()
+    run = Run(question_of(message, state.after, state.spot, message.node))
+    # Its waiting time does not count as turn time.
+    return await begin(setup, state, run, replace(limit, started_at=time.monotonic()), queued=message)

@@ -12,12 +12,10 @@ from omniagent.turns.journal.recorder import AnswerRecorder
 from omniagent.turns.journal.records import (
     ApprovedStarted,
     Counted,
-    Entry,
     HandedOver,
     RunStarted,
     StepEnded,
     StepWithdrawn,
-    as_taken_over,
     entries_of,
     lines_of,
     surviving,
@@ -61,33 +59,9 @@ class Draft:
         """The wall clock at the first token."""
         return next((step.first_token_at for step in self.steps if step.first_token_at is not None), None)
 
-    def note(self, entry: Entry) -> None:
-        """Take up what a record says about the turn."""
-        match entry:
-            case RunStarted():
-                self.is_handed_over = self.has_open_calls = False
-                self.begun_at = entry.at if self.begun_at is None else self.begun_at
-            case HandedOver():
-                self.hand_overs += entry.has_moved
-                self.is_handed_over, self.has_open_calls = True, entry.has_open_calls
-            case Start():
-                self.has_started = True
-            case StartStep():
-                self.was_asked = True
-            case ApprovedStarted():
-                self.has_approved = True
-            case StepWithdrawn():
-                self.rejected = entry if entry.correction else self.rejected
-            case StepEnded():
-                self.steps.append(entry)
-            case Counted():
-                self.calls.append(Usage.from_dict(entry.usage))
-
 
 _UNREADABLE = (AnswerTooLong, KeyError, RecursionError, ValueError, TypeError)
 """What a corrupt journal raises. It must not block the session."""
-_OF_ALL_RUNS = (Counted, RunStarted, HandedOver, StartStep, StepWithdrawn)
-"""Records that count also where they were withdrawn."""
 
 
 def fold(chunks: Sequence[Chunk], base: Sequence[Part] = (), *, takes_over: bool = True) -> Draft:
@@ -97,22 +71,38 @@ def fold(chunks: Sequence[Chunk], base: Sequence[Part] = (), *, takes_over: bool
     first record that cannot be read.
     """
     written = lines_of(chunks)
-    lines = as_taken_over(written) if takes_over else surviving(written)
-    draft = Draft(AnswerRecorder(), lines=lines, next_chunk=len(chunks))
+    draft = Draft(AnswerRecorder(), lines=surviving(written, is_taken_over=takes_over), next_chunk=len(chunks))
     draft.recorder.restore(base)
     with suppress(*_UNREADABLE):
-        for entry in entries_of(written):  # withdrawn calls are paid for, and dead processes counted
-            if isinstance(entry, _OF_ALL_RUNS):
-                draft.note(entry)
-            elif isinstance(entry, StepEnded) and not entry.calls:
-                draft.rejected = None
+        _note_withdrawn_too(draft, written)
     with suppress(*_UNREADABLE):
-        for entry in entries_of(lines):
+        for entry in entries_of(draft.lines):
             draft.recorder.apply(entry)
-            if not isinstance(entry, _OF_ALL_RUNS):
-                draft.note(entry)
+            draft.has_started = draft.has_started or isinstance(entry, Start)
+            draft.has_approved = draft.has_approved or isinstance(entry, ApprovedStarted)
+            draft.steps += [entry] if isinstance(entry, StepEnded) else []
         draft.is_readable = [chunk.number for chunk in chunks] == list(range(len(chunks)))
     return draft
+
+
+def _note_withdrawn_too(draft: Draft, written: Sequence[bytes]) -> None:
+    """Note what counts although it was withdrawn: calls are paid for, and dead processes counted."""
+    for entry in entries_of(written):
+        match entry:
+            case RunStarted():
+                draft.is_handed_over = draft.has_open_calls = False
+                draft.begun_at = entry.at if draft.begun_at is None else draft.begun_at
+            case HandedOver():
+                draft.hand_overs += entry.has_moved
+                draft.is_handed_over, draft.has_open_calls = True, entry.has_open_calls
+            case StartStep():
+                draft.was_asked = True
+            case StepWithdrawn():
+                draft.rejected = entry if entry.correction else draft.rejected
+            case StepEnded() if not entry.calls:
+                draft.rejected = None
+            case Counted():
+                draft.calls.append(Usage.from_dict(entry.usage))
 
 
 def replayed(lines: Iterable[bytes], base: Sequence[Part] = ()) -> AnswerRecorder:

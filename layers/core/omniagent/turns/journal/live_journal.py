@@ -1,25 +1,38 @@
-"""`LiveJournal`: the lines of one running turn, for its readers in this process and for the registry."""
+"""The journal of one running turn: `LiveJournal` for its readers in this process, and `Keeper`, which writes it.
+
+Once per tick, the keeper appends what is new to the registry and reads the turn's signals.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
 
+from omniagent.errors import RegistryMisconfigured, RegistryUnavailable, TurnLost
+from omniagent.messages import StopReason
 from omniagent.protocol import sse
-from omniagent.protocol.events import ResetStep
-from omniagent.turns.journal.records import Entry, Record, is_shown, record_line, surviving, unread, withdraws
-from omniagent.turns.registry import MAX_CHUNK_BYTES
+from omniagent.session.live import LiveTurn
+from omniagent.turns.journal.readers import JournalReader
+from omniagent.turns.journal.records import Entry, Record, record_line
+from omniagent.turns.registry import MAX_CHUNK_BYTES, SHORT_RUN, Chunk, Signals
+from omniagent.turns.setup import SessionSetup
+
+logger = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 15.0
 
 
+@dataclass(slots=True, eq=False)
 class LiveJournal:
     """Each event is encoded once, when it is added. Readers start at the first line and read at their own pace."""
 
-    def __init__(self, lines: Iterable[bytes] = ()) -> None:
-        self.lines: list[bytes] = list(lines)
-        self._is_closed = False
-        self._news = asyncio.Event()
-        """Set and cleared at once, for those who wait."""
+    lines: list[bytes] = field(default_factory=list)
+    _is_closed: bool = False
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set and cleared at once, for those who wait."""
 
     def add(self, entry: Entry) -> None:
         """Add an event, or a record that clients do not see.
@@ -44,16 +57,11 @@ class LiveJournal:
 
     async def read_frames(self) -> AsyncIterator[bytes]:
         """Yield the stream's bytes from its start. Lines that are ready together are yielded as one piece."""
-        position = 0
+        reader, position = JournalReader(), 0
         while True:
             if ready := self.lines[position:]:
-                reset = b""
-                if any(map(withdraws, ready)):
-                    before, now = self.lines[:position], self.lines
-                    ready, withdrawn = unread(surviving(before), surviving(now))
-                    reset = sse.encode(ResetStep()) if withdrawn else b""
                 position = len(self.lines)
-                if frames := reset + sse.frames_of([line for line in ready if is_shown(line)]):
+                if frames := reader.take(ready):
                     yield frames
             elif self._is_closed:
                 return
@@ -63,3 +71,134 @@ class LiveJournal:
                         await self._news.wait()
                 except TimeoutError:
                     yield sse.KEEP_ALIVE
+
+
+class Keeper:
+    """Writes the journal of one run.
+
+    A tick's exceptions are logged, and the next tick retries. If the registry fails, the turn loses stop and resume and
+    starts no tools, but it still ends in order.
+    """
+
+    def __init__(
+        self,
+        setup: SessionSetup,
+        turn: LiveTurn,
+        journal: LiveJournal,
+        stop: Callable[[StopReason], None],
+        *,
+        next_chunk: int = 0,
+    ) -> None:
+        """`stop` is called if the turn is stopped, or was taken over by another process."""
+        self.signals = Signals()
+        """What the last tick read."""
+        self.wake = asyncio.Event()
+        """When set, everything is appended now, without waiting for the tick."""
+        self._session = setup.session
+        self._registry = setup.registry
+        self._turn = turn
+        self._journal = journal
+        self._stop = stop
+        self._is_lost = False
+        self._written = len(journal.lines) if next_chunk else 0
+        self._next_chunk = next_chunk
+        self._unconfirmed: Chunk | None = None
+        self._is_ended = False
+        self._failing = False
+        self._flushing = asyncio.Lock()
+        self._written_at = turn.since
+        self._task = asyncio.create_task(self._tick_until_ended(), name="keeper")
+
+    async def checkpoint(self) -> None:
+        """Append everything: tools are about to run. Raises `TurnLost` and, after a lease, `RegistryUnavailable`."""
+        give_up_at = time.monotonic() + self._session.settings.lease_seconds
+        while True:
+            try:
+                await self._flush()
+                break
+            except RegistryUnavailable as exc:
+                self._note(exc)
+                if time.monotonic() >= give_up_at:
+                    raise
+                await asyncio.sleep(min(1.0, self._session.settings.tick_seconds))
+        if self._is_lost:
+            raise TurnLost("another process has taken over the turn")
+
+    async def finish(self, seconds: float) -> None:
+        """Append what is left and stop. Takes at most so many seconds and never raises."""
+        self._is_ended = True
+        self.wake.set()
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(self._task, return_exceptions=True)
+                await self._flush()
+        except Exception as exc:  # the turn is over either way
+            logger.warning("end of the journal not written", extra={"cause": f"{type(exc).__name__}: {exc}"})
+
+    def abandon(self) -> None:
+        """Stop at once. After a lease the turn counts as dead, and another process continues it."""
+        self._task.cancel()
+
+    async def is_stopped(self) -> bool:
+        """Whether the turn was stopped since the last tick. Asked before it waits: nobody reads the signal then."""
+        with suppress(RegistryUnavailable):
+            await self._poll()
+        return self.signals.stop
+
+    async def _tick_until_ended(self) -> None:
+        tick = self._session.settings.tick_seconds
+        while not self._is_ended:
+            try:
+                async with asyncio.timeout(tick):
+                    await self.wake.wait()
+            except TimeoutError:
+                work = [self._flush(), self._poll()]
+            else:
+                self.wake.clear()
+                work = [] if self._is_ended else [self._flush()]
+            failures = await asyncio.gather(*work, return_exceptions=True)
+            self._note(next((failure for failure in failures if failure is not None), None))
+
+    async def _poll(self) -> None:
+        """Read the turn's signals."""
+        if self._is_lost:
+            return
+        self.signals = await self._registry.signals(self._session.key, self._turn.journal)
+        if self.signals.stop:
+            self._stop("cancelled")
+
+    async def _flush(self) -> None:
+        """Append all new lines, or a heartbeat if there were none for a third of a lease.
+
+        If a write's outcome is unknown, it is repeated with identical bytes: a follower may already have read it.
+        """
+        session, journal = self._session, self._journal
+        lease, tick = session.settings.lease_seconds, session.settings.tick_seconds
+        pause = timedelta(seconds=lease / 3 - min(tick, lease / 6))
+        async with self._flushing:
+            end = len(journal.lines)
+            while not self._is_lost and (self._written < end or session.now() - self._written_at > pause):
+                lines, size = list[bytes](), 0
+                for line in journal.lines[self._written : end]:
+                    size += len(line) + 1
+                    if lines and size > MAX_CHUNK_BYTES:
+                        break
+                    lines.append(line)  # never split: the recorder keeps each small enough
+                new = Chunk(self._next_chunk, self._turn.run[:SHORT_RUN], session.now(), b"\n".join(lines))
+                self._unconfirmed = chunk = self._unconfirmed or new
+                if not await self._registry.append(session.key, self._turn.journal, chunk):
+                    self._is_lost = True
+                    self._stop("lost")
+                    return
+                self._unconfirmed = None
+                self._next_chunk += 1
+                self._written += chunk.lines.count(b"\n") + bool(chunk.lines)
+                self._written_at = chunk.at
+
+    def _note(self, failure: BaseException | None) -> None:
+        if failure is not None and not self._failing:
+            level, cause = logging.WARNING, f"{type(failure).__name__}: {failure}"
+            if isinstance(failure, RegistryMisconfigured):
+                level = logging.ERROR
+            logger.log(level, "turn registry failing: no stop, no resume, no tools", extra={"cause": cause})
+        self._failing = failure is not None

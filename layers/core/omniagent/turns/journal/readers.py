@@ -8,86 +8,70 @@ from omniagent.turns.journal.records import (
     START_STEP,
     is_shown,
     is_start,
-    lines_of,
     may_be_reset,
     open_step,
     surviving,
     unread,
     withdraws,
 )
-from omniagent.turns.registry import Chunk
 
 LOST = sse.encode(Error("The answer has changed since the connection was lost. Reload the chat.")) + sse.DONE
 """Ends a stream whose position is not known any more."""
 
 
-class FollowedLog:
-    """Decides what a reader of a journal is sent.
+class JournalReader:
+    """Decides what a reader of a journal is sent, in its process or in another.
 
-    An unfinished step is held back until its process is known to be alive. If the process died, another one generates
-    the step again, and a reader that has not seen it sees one undisturbed answer. A reader that has seen what is
-    withdrawn gets `reset-step`. If that cannot withdraw it, its stream ends and it resumes.
+    A follower in another process gets an unfinished step only once its process is known to be alive: until then, it is
+    held back. If the process died, another one generates the step again, and a reader that has not seen it sees one
+    undisturbed answer. A reader that has seen what is withdrawn gets `reset-step`. If that cannot withdraw it, its
+    stream ends and it resumes.
     """
 
-    def __init__(self, *, skips_start: bool = False) -> None:
+    def __init__(self, *, holds_back: bool = False, skips_start: bool = False) -> None:
         self.has_ended = False
         self._lines: list[bytes] = []
         self._held: list[bytes] = []
+        self._holds_back = holds_back
         self._skips_start = skips_start
         self._skips_step = False
         """A reset keeps the step's start, so that of the process that takes over is not sent."""
-        self._is_first = True
 
     @property
     def lines(self) -> list[bytes]:
         """What the client has been sent and still displays, with the records between."""
         return [*self._lines, START_STEP] if self._skips_step else self._lines
 
-    def take(self, chunks: Sequence[Chunk]) -> bytes:
-        """Take the next chunks and return the bytes to send. A chunk without lines is a sign of life."""
-        if not chunks and not self._is_first:
-            return b""
-        lines = lines_of(chunks)
+    def take(self, lines: list[bytes]) -> bytes:
+        """Take the next lines and return the bytes to send. None is a sign of life."""
         if self._skips_start:
             self._skips_start = not any(map(is_start, lines))
             lines = [line for line in lines if not is_start(line)]
-        is_first, self._is_first = self._is_first, False
         lines, self._held = [*self._held, *lines], []
         reset = b""
-        if any(map(withdraws, lines)):
-            lines, reset = self._without_withdrawn(lines)
-        if is_first and not (lines and lines[-1] == sse.DONE_LINE):
+        if withdraws(lines):
+            kept = surviving([*self._lines, *lines])
+            lines, withdrawn = unread(self._lines, kept)
+            self._lines = kept[: len(kept) - len(lines)]
+            if withdrawn and not may_be_reset(withdrawn):
+                self.has_ended = True
+                return b""
+            self._skips_step = self._skips_step or START_STEP in withdrawn
+            reset = sse.encode(ResetStep()) if withdrawn else b""
+        if self._holds_back and lines[-1:] != [sse.DONE_LINE]:
             begun = open_step(lines)
-            self._held = [] if begun is None else lines[begun:]
-            lines = lines[:begun]
-        return reset + self._send(lines)
-
-    def _without_withdrawn(self, lines: Sequence[bytes]) -> tuple[list[bytes], bytes]:
-        """Return what is left to send of the lines, and what withdraws what was sent of them."""
-        kept = surviving([*self._lines, *lines])
-        rest, withdrawn = unread(self._lines, kept)
-        self._lines = kept[: len(kept) - len(rest)]
-        if not withdrawn:
-            return rest, b""
-        if not may_be_reset(withdrawn):
-            self.has_ended = True
-            return [], b""
-        self._skips_step = self._skips_step or START_STEP in withdrawn
-        return rest, sse.encode(ResetStep())
-
-    def _send(self, lines: list[bytes]) -> bytes:
-        if self.has_ended:
-            return b""
+            lines, self._held = lines[:begun], lines[begun:]
+        self._holds_back = False
         self._lines += lines
-        self.has_ended = bool(lines) and lines[-1] == sse.DONE_LINE
+        self.has_ended = lines[-1:] == [sse.DONE_LINE]
         shown = [line for line in lines if is_shown(line)]
         if self._skips_step and START_STEP in shown:
             shown.remove(START_STEP)
             self._skips_step = False
-        return sse.frames_of(shown)
+        return reset + sse.frames_of(shown)
 
 
-class RestOfLog:
+class RestOfJournal:
     """Decides what a reader that has seen the first events of a journal is sent: `startIndex` of a client,
     `Last-Event-ID` of a browser.
 
@@ -101,12 +85,11 @@ class RestOfLog:
         self.unmatched = seen
         """How many of the events that were seen have not been found in the journal yet."""
 
-    def take(self, chunks: Sequence[Chunk]) -> bytes:
-        """Take the next chunks and return the bytes to send."""
-        lines = lines_of(chunks)
+    def take(self, lines: list[bytes]) -> bytes:
+        """Take the next lines and return the bytes to send."""
         self.lines += lines
-        self.has_ended = bool(lines) and lines[-1] == sse.DONE_LINE
-        if any(map(withdraws, lines)) and (self.unmatched or len(surviving(self.lines)) < len(self.lines)):
+        self.has_ended = lines[-1:] == [sse.DONE_LINE]
+        if withdraws(lines) and (self.unmatched or len(surviving(self.lines)) < len(self.lines)):
             self.has_ended = True
             return LOST
         shown = [line for line in lines if is_shown(line) and line != sse.DONE_LINE]
@@ -114,6 +97,6 @@ class RestOfLog:
         return sse.frames_of([*rest, sse.DONE_LINE] if self.has_ended else rest)
 
 
-def count_events(chunks: Sequence[Chunk]) -> int:
+def count_events(lines: Sequence[bytes]) -> int:
     """Return how many events of a journal its readers have seen."""
-    return sum(is_shown(line) and line != sse.DONE_LINE for line in lines_of(chunks))
+    return sum(is_shown(line) and line != sse.DONE_LINE for line in lines)

@@ -158,9 +158,9 @@ def is_takeover(line: bytes) -> bool:
     return line.startswith(_RUN) and b'"attempt":0,' not in line
 
 
-def withdraws(line: bytes) -> bool:
-    """Whether what the unfinished step has shown before this line is withdrawn."""
-    return line.startswith(_WITHDRAWN) or is_takeover(line)
+def withdraws(lines: Iterable[bytes]) -> bool:
+    """Whether what the unfinished step has shown is withdrawn by one of these lines."""
+    return any(line.startswith(_WITHDRAWN) or is_takeover(line) for line in lines if line.startswith(_PREFIX))
 
 
 def is_handed_over(lines: bytes) -> bool:
@@ -187,10 +187,14 @@ def _warn_unknown(kind: str) -> None:
     logger.warning("unknown record in a journal", extra={"kind": kind})
 
 
-def surviving(lines: Sequence[bytes]) -> list[bytes]:
+def surviving(lines: Sequence[bytes], *, is_taken_over: bool = False) -> list[bytes]:
     """Return a journal without what was withdrawn: the unfinished step of a process that died, the end of a stream
     whose answer could not be stored, and what a step had shown before its call was repeated.
+
+    `is_taken_over`: another process takes the turn over now.
     """
+    if is_taken_over:
+        return surviving([*lines, _TAKEOVER])[:-1]
     kept: list[bytes] = []
     open_at: int | None = None
     for line in lines:
@@ -221,17 +225,12 @@ def may_be_reset(withdrawn: Sequence[bytes]) -> bool:
     return withdrawn.count(START_STEP) <= 1 and not any(line.startswith(_ENDINGS) for line in withdrawn)
 
 
-def as_taken_over(lines: Sequence[bytes]) -> list[bytes]:
-    """Return what survives of a journal when another process takes the turn over now."""
-    return surviving([*lines, _TAKEOVER])[:-1]
-
-
 def lines_of(chunks: Iterable[Chunk]) -> list[bytes]:
     """Return the lines of these chunks."""
     return [line for chunk in chunks for line in chunk.lines.split(b"\n") if line]
 
 
-def open_step(lines: Sequence[bytes]) -> int | None:
-    """Return where the unfinished step of these lines begins."""
+def open_step(lines: Sequence[bytes]) -> int:
+    """Return where the unfinished step of these lines begins. Their end if there is none."""
     last_end = max((index for index, line in enumerate(lines) if line.startswith(_STEP)), default=-1)
-    return next((index for index, line in enumerate(lines) if index > last_end and line == START_STEP), None)
+    return next((index for index, line in enumerate(lines) if index > last_end and line == START_STEP), len(lines))

@@ -1,8 +1,9 @@
-"""Streams a stored answer, or the rest of one: the events that would have streamed its parts."""
+"""Streams a stored answer, or the rest of one: the events that would have streamed its parts. Pure functions."""
 
 import json
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 
 from omniagent.ai.result import RunResult
 from omniagent.errors import ModelError
@@ -24,24 +25,27 @@ from omniagent.turns.journal.recorder import AnswerRecorder
 from omniagent.turns.journal.records import Entry, StepEnded
 
 
+@dataclass(frozen=True, slots=True)
 class ReplayedAnswer:
     """The stream of a stored answer: the same message, without a model call.
 
     `rest` are the frames between its start and its end, for a reader that has seen a part of it.
     """
 
-    def __init__(self, session_id: str, answer: SessionMessage, rest: bytes | None = None) -> None:
-        self.message_id = answer.id
-        self.journal_id = ""
-        self._session_id = session_id
-        self._answer = answer
-        self._rest = rest
+    session_id: str
+    answer: SessionMessage
+    rest: bytes | None = None
+    journal_id: str = ""
+
+    @property
+    def message_id(self) -> str:
+        return self.answer.id
 
     async def frames(self) -> AsyncIterator[bytes]:
-        yield replay_of(self._answer, self._rest)
+        yield replay_of(self.answer, self.rest)
 
     async def result(self) -> RunResult:
-        return RunResult.of(self._session_id, self._answer)
+        return RunResult.of(self.session_id, self.answer)
 
     async def ended(self) -> None:
         """Nothing is running."""
@@ -60,7 +64,7 @@ def replay_of(answer: SessionMessage, rest: bytes | None = None) -> bytes:
 def frames_of(recorder: AnswerRecorder, record: Callable[[AnswerRecorder], None]) -> bytes:
     """Return the frames of what is recorded."""
     sent: list[Entry] = []
-    recorder.attach(sent.append)
+    recorder.send = sent.append
     record(recorder)
     return sse.encode(*(entry for entry in sent if isinstance(entry, events.StreamEvent)))
 
@@ -90,7 +94,7 @@ def emit_parts(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
     for part in parts:
         emit_part(recorder, part)
         if isinstance(part, ToolPart) and not part.done:
-            recorder.tool_decided(part.call_id, part.request)  # other calls of its step are still open
+            emit_result(recorder, part)  # other calls of its step are still open
     recorder.close(waiting=True)
 
 
@@ -106,7 +110,7 @@ def missing_frames(sent: Sequence[bytes], answer: SessionMessage, base: Sequence
     def complete(recorder: AnswerRecorder) -> None:
         for index, (sent_part, part) in enumerate(zip(known, shown, strict=False)):
             _complete_part(recorder, sent_part, part, is_last=index == len(known) - 1)
-        recorder.end_shown_block()
+        recorder.end_block(if_shown=True)
         for part in shown[len(known) :]:
             emit_part(recorder, part)
         recorder.close(waiting=answer.status == "waiting")
@@ -127,10 +131,9 @@ def _is_streamed(part: Part) -> bool:
 
 def _complete_part(recorder: AnswerRecorder, known: Part, part: Part, *, is_last: bool) -> None:
     match known, part:
-        case TextPart(), TextPart() if is_last and len(part.text) > len(known.text):
-            recorder.text(part.text[len(known.text) :])
-        case ReasoningPart(), ReasoningPart() if is_last and len(part.text) > len(known.text):
-            recorder.reasoning(part.text[len(known.text) :])
+        case (TextPart(text=shown), TextPart(text=text)) | (ReasoningPart(text=shown), ReasoningPart(text=text)):
+            if is_last and len(text) > len(shown):
+                recorder.text(text[len(shown) :], TextPart if isinstance(part, TextPart) else ReasoningPart)
         case ToolPart(), ToolPart() if not known.done:
             _emit_call(recorder, part, known)
 
@@ -140,13 +143,9 @@ def emit_part(recorder: AnswerRecorder, part: Part) -> None:
     match part:
         case StepPart():
             recorder.start_step()
-        case TextPart():
-            recorder.text(part.text)
+        case TextPart() | ReasoningPart() if part.text:
+            recorder.text(part.text, type(part))
             recorder.end_block()
-        case ReasoningPart():
-            if part.text:
-                recorder.reasoning(part.text)
-                recorder.end_block()
         case ToolPart():
             recorder.tool_start(part.call_id, part.name)
             _emit_call(recorder, part)
@@ -164,7 +163,7 @@ def _emit_call(recorder: AnswerRecorder, part: ToolPart, known: ToolPart | None 
         if part.input:
             recorder.tool_delta(part.call_id, part.input)
         error, public = part.error or "", part.public_error or part.error or ""
-        recorder.tool_input_error(part.call_id, part.input, error=error, public=public)
+        recorder.tool_error(part.call_id, error=error, public=public, raw=part.input)
         return
     if known is None or known.input is None:
         recorder.tool_delta(part.call_id, json.dumps(part.input, ensure_ascii=False))
@@ -176,9 +175,73 @@ def _emit_call(recorder: AnswerRecorder, part: ToolPart, known: ToolPart | None 
 
 
 def emit_result(recorder: AnswerRecorder, part: ToolPart) -> None:
-    """Emit the decision about a call, then its result. Its input was already emitted."""
+    """Emit the decision about a call, then its result if there is one. Its input was already emitted."""
     recorder.tool_decided(part.call_id, part.request)
-    recorder.tool_result(part)
+    if part.done:
+        recorder.tool_result(part)
+
+
+def go_on_with(recorder: AnswerRecorder, answer: SessionMessage) -> None:
+    """Begin with an answer that waited, and emit the replies: their results are new to every reader."""
+    recorder.restore(base_of(answer.parts))
+    for part in _last_requests(answer.parts):
+        emit_result(recorder, part)
+
+
+def base_of(parts: Sequence[Part]) -> list[Part]:
+    """Return the parts that an answer had shown before it goes on: without the results of its last step's requests."""
+    replied = _last_requests(parts)
+    results = {"done": False, "output": None, "error": None, "public_error": None}
+    return [part.model_copy(update=results) if part in replied else part for part in parts]
+
+
+def frames_before(answer: SessionMessage) -> bytes:
+    """Return the frames of what an answer had shown before it goes on, for a reader that has seen nothing."""
+
+    def record(recorder: AnswerRecorder) -> None:
+        for part in base_of(answer.parts):
+            emit_part(recorder, part)
+        recorder.finish_step()
+
+    return frames_of(AnswerRecorder(max_chars=math.inf), record)
+
+
+def frames_after(answer: SessionMessage, call_ids: frozenset[str], *, goes_on: bool = False) -> bytes:
+    """Return the frames of an answer after the step of these calls, beginning with their results.
+
+    The client that replies has everything before. If the turn `goes_on`, its journal has the results of the last step.
+    An answer that ended with these results gets an empty step: a client that sends when all calls of the last step are
+    settled would send forever.
+    """
+    parts = base_of(answer.parts) if goes_on else list(answer.parts)
+    replied = [i for i, part in enumerate(parts) if isinstance(part, ToolPart) and part.call_id in call_ids]
+    later_steps = (i for i, part in enumerate(parts) if replied and i > replied[-1] and isinstance(part, StepPart))
+    end = next(later_steps, len(parts))
+    shown, rest = parts[:end], parts[end:]
+    recorder = AnswerRecorder(max_chars=math.inf)
+    for part in base_of(shown):
+        emit_part(recorder, part)
+    recorder.finish_step()
+
+    def record(recorder: AnswerRecorder) -> None:
+        for call in _last_requests(shown):
+            if call.done:
+                emit_result(recorder, call)
+        for part in rest:
+            emit_part(recorder, part)
+        recorder.close_parts(waiting=True)
+        recorder.finish_step()
+        if not goes_on and answer.status != "waiting" and not any(isinstance(part, StepPart) for part in rest):
+            recorder.start_step()
+            recorder.finish_step()
+
+    return frames_of(recorder, record)
+
+
+def _last_requests(parts: Sequence[Part]) -> list[ToolPart]:
+    """Return the calls of the last step that have a request."""
+    start = max((index for index, part in enumerate(parts) if isinstance(part, StepPart)), default=0)
+    return [part for part in parts[start:] if isinstance(part, ToolPart) and part.request is not None]
 
 
 def kept_steps(answer: SessionMessage, *, regenerates: bool = False) -> Sequence[Part]:
@@ -210,7 +273,7 @@ def keep_steps(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
         for part in step:
             if isinstance(part, ReasoningPart):
                 if part.text:
-                    recorder.reasoning(part.text)
+                    recorder.text(part.text, ReasoningPart)
                 recorder.seal_reasoning(part.provider_data)
             else:
                 emit_part(recorder, part)

@@ -1,24 +1,77 @@
-"""Closes turns from outside: a dead one, with what it had shown, and a waiting one whose requests have expired."""
+"""Ends turns from outside: stops them, closes dead ones with what they had shown, and expired requests."""
 
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from omniagent.errors import StorageRejected
 from omniagent.messages import Status, Usage
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.tracing import session_state, turn_state
+from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.fold import Draft, fold
 from omniagent.turns.journal.records import RunStarted, record_line
+from omniagent.turns.journal.replay import base_of
 from omniagent.turns.registry import SHORT_RUN, Chunk
 from omniagent.turns.setup import SessionSetup
-from omniagent.turns.state import Moved, closed_by_message, is_over
-from omniagent.turns.state_events import Close, End, TakeOver
+from omniagent.turns.state import STOPPED_ERROR, Moved, closed, closed_by_message, is_over
+from omniagent.turns.state_events import Close, StopQueued, TakeOver
 
 logger = logging.getLogger(__name__)
+
+
+async def stop_session(setup: SessionSetup, message_id: str | None) -> bool:
+    """Stop the running or waiting turn and all messages in line, or only what a message names. See `Runner.stop`."""
+    is_stopped = False
+    while (head := await setup.session.head()) is not None:
+        try:
+            if any(message_id in (None, message.id) and not message.is_stopped for message in head.queue):
+                await setup.apply(head, StopQueued(message_id))
+                is_stopped = True
+                continue
+            turn = head.turn
+            if turn is None or not await _is_meant(setup, turn, message_id):
+                return is_stopped
+            if turn.state == "running":
+                await setup.registry.signal(setup.session.key, turn.journal, stop=True)
+                if not await setup.is_alive(turn):
+                    await close_dead(setup, head)
+                is_stopped, message_id = True, turn.id
+                if not await _waits(setup, turn):
+                    return True
+            else:
+                await _stop_waiting(setup, head, turn)
+                return True
+        except Moved:
+            continue
+    return is_stopped
+
+
+async def _is_meant(setup: SessionSetup, turn: LiveTurn, message_id: str | None) -> bool:
+    """Whether the turn is the one to stop. A message that it answers may be in the history."""
+    if turn.is_named(message_id):
+        return True
+    found = await setup.session.find(message_id, at=turn.place) if message_id is not None else ()
+    return any(message.node in (turn.id, turn.question) for message in found)
+
+
+async def _waits(setup: SessionSetup, turn: LiveTurn) -> bool:
+    """Whether the turn began to wait before it could read the signal."""
+    head = await setup.session.head()
+    return head is not None and head.waiting is not None and head.waiting.id == turn.id
+
+
+async def _stop_waiting(setup: SessionSetup, head: SessionHead, turn: LiveTurn) -> None:
+    answer = await setup.session.node(turn.id)
+    if answer is None:
+        return  # deleted meanwhile
+    after = await setup.apply(head, Close(closed(answer, "cancelled", STOPPED_ERROR)))
+    turn_state("waiting", "cancelled", stop_reason="cancelled")
+    session_state("waiting", "idle")
+    if after.queue:
+        await call_back(setup.hooks.on_work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +89,8 @@ class Taken:
 
     def draft(self, *, takes_over: bool = True) -> Draft:
         """Fold the journal."""
-        if self.base is None:
-            return fold(self.chunks, takes_over=takes_over)
-        from omniagent.turns.engine.waiting import base_of  # needed only for a turn that waited
-
-        return fold(self.chunks, base_of(self.base), takes_over=takes_over)
+        base = base_of(self.base.parts) if self.base is not None else ()
+        return fold(self.chunks, base, takes_over=takes_over)
 
 
 async def close_expired(setup: SessionSetup, head: SessionHead) -> bool:
@@ -93,19 +143,12 @@ async def taken_over(setup: SessionSetup, head: SessionHead) -> Taken | None:
 
 async def close_turn(setup: SessionSetup, taken: Taken, status: Status) -> None:
     """Store what a dead turn had shown as a cancelled or interrupted answer."""
-    turn, answer = taken.turn, _closed_answer(setup, taken, status)
-    try:
-        after = await setup.settle(lambda _: End(turn.run, answer), taken.head)
-    except StorageRejected:
-        from omniagent.turns.engine.reduced_parts import reduced_parts
-
-        logger.exception("interrupted answer cannot be stored as it is")
-        answer = replace(answer, parts=reduced_parts(answer.parts))
-        after = await setup.settle(lambda _: End(turn.run, answer), taken.head)
+    after, answer = await setup.end(taken.head, taken.turn.run, _closed_answer(setup, taken, status))
     if after is not None:
-        turn_state("running", status)
+        turn_state("running", answer.status)
         session_state("running", "idle")
-        logger.warning("dead turn closed", extra={"turn_id": answer.id, "status": status, "parts": len(answer.parts)})
+        details = {"turn_id": answer.id, "status": answer.status, "parts": len(answer.parts)}
+        logger.warning("dead turn closed", extra=details)
 
 
 def _closed_answer(setup: SessionSetup, taken: Taken, status: Status) -> SessionMessage:

@@ -9,12 +9,10 @@ from omniagent.ai.result import AnswerSource
 from omniagent.aio import both
 from omniagent.session.live import SessionHead
 from omniagent.tracing import bind_context
-from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.engine.beginning import begin_queued, turn_span
 from omniagent.turns.engine.run import TurnRun
-from omniagent.turns.engine.turn import Turn
+from omniagent.turns.engine.turn import Turn, begin_queued, turn_span
 from omniagent.turns.journal.replay import kept_steps
-from omniagent.turns.setup import MAX_ATTEMPTS, TurnSetup
+from omniagent.turns.setup import MAX_ATTEMPTS, TimeLimit, TurnSetup
 from omniagent.turns.state import Moved
 from omniagent.turns.watch.closing import close_expired, close_turn, taken_over
 

@@ -1,10 +1,13 @@
-"""The parts of an answer that no document can hold, reduced to what every store accepts."""
+"""An answer that no document can hold, reduced to what every store accepts."""
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from omniagent.errors import AnswerTooLong
 from omniagent.messages import Part, SteeringPart, StepPart, TextPart, ToolPart, close_open_calls
+from omniagent.session.live import SessionMessage
 
 REDUCED_CHARS = 100_000
 """Maximum text kept of the answer."""
@@ -12,11 +15,18 @@ REDUCED_CALL_CHARS = 1_000
 """The same for the arguments and the result of each of its tool calls."""
 
 
-def reduced_parts(parts: Sequence[Part]) -> list[Part]:
-    """Return the truncated text and the tool calls.
+def reduced(answer: SessionMessage) -> SessionMessage:
+    """Return a failed answer with the truncated text and the tool calls.
 
     The calls are kept, so that none is run again when the message is retried.
     """
+    error = AnswerTooLong()
+    failed = {"status": "failed", "finishReason": "error", "errorCode": error.code, "errorText": error.public}
+    metadata = {**answer.metadata, **failed}
+    return replace(answer, parts=_reduced_parts(answer.parts), status="failed", metadata=metadata)
+
+
+def _reduced_parts(parts: Sequence[Part]) -> list[Part]:
     kept: list[Part] = []
     left = REDUCED_CHARS
     for part in parts:
