@@ -23,7 +23,7 @@ from local.ports import LOOPBACK
 from local.processes import ServiceError
 from local.template import Cors
 from local.traces import Traces, as_json
-from omniagent.http.cors import ALLOWED_HEADERS, ALLOWED_METHODS, EXPOSED_HEADERS, MAX_AGE_SECONDS
+from omniagent.http.serving import ALLOWED_HEADERS, ALLOWED_METHODS, EXPOSED_HEADERS, MAX_AGE_SECONDS
 
 PLAYGROUND = HOME / "local" / "playground"
 # First segment of a path -> the function that serves it.

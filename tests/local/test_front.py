@@ -17,7 +17,7 @@ from local.emulator.http import ClientGone, Exchange, Server
 from local.front import Front
 from local.processes import ServiceError
 from local.traces import Traces
-from omniagent.http.cors import ALLOWED_HEADERS
+from omniagent.http.serving import ALLOWED_HEADERS
 from omniagent.tls import tls_context
 from tests.fixtures.leaving import reading
 from tests.security.routes import ROUTES

@@ -8,7 +8,7 @@ import pytest
 
 from local.cloudformation import Document
 from local.template import TEMPLATE, Template
-from omniagent.http import cors
+from omniagent.http import serving
 from tests.sam.builds import JWT, QUEUES, REQUIRED, Sam
 from tests.sam.conftest import Deploy
 
@@ -128,12 +128,12 @@ def test_behind_the_api_the_functions_answer_for_cors(deploy: Deploy) -> None:
 def test_cors_is_the_same_on_both_fronts(deploy: Deploy) -> None:
     urls = [url["Cors"] for url in deploy(**ORIGINS).resources("AWS::Lambda::Url").values()]
     for name, ours in (
-        ("AllowMethods", cors.ALLOWED_METHODS),
-        ("AllowHeaders", cors.ALLOWED_HEADERS),
-        ("ExposeHeaders", cors.EXPOSED_HEADERS),
+        ("AllowMethods", serving.ALLOWED_METHODS),
+        ("AllowHeaders", serving.ALLOWED_HEADERS),
+        ("ExposeHeaders", serving.EXPOSED_HEADERS),
     ):
         assert set.union(*(set(url[name]) for url in urls)) == set(ours)
-    assert {url["MaxAge"] for url in urls} == {cors.MAX_AGE_SECONDS}
+    assert {url["MaxAge"] for url in urls} == {serving.MAX_AGE_SECONDS}
 
 
 def test_each_deploy_takes_a_new_snapshot_of_the_api() -> None:

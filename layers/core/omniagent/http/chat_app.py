@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Match, Route
@@ -16,10 +14,10 @@ from starlette.types import Receive, Scope, Send
 
 from omniagent.ai.schema import json_output
 from omniagent.errors import InvalidRequest, NoRunQueue, StorageUnavailable
-from omniagent.http.auth import Authenticate, Authenticator, Caller, find_caller
+from omniagent.http.auth import Authenticate, Caller, find_caller
 from omniagent.http.chat_bodies import ChatRequest, read_chat_request
 from omniagent.http.json_body import read_json, read_model
-from omniagent.http.problems import Boundary, raise_again
+from omniagent.http.serving import serve
 from omniagent.invocation import invocation_end
 from omniagent.protocol import sse
 from omniagent.protocol.ui_messages import DEFAULT_SDK, sdk_version, ui_message
@@ -88,19 +86,8 @@ def chat_app(application: "Application", *, authenticate: Authenticate | None = 
     if application.settings.docs_enabled:
         # Beside those of the sessions app, which a server mounts at the same place.
         routes += [_route("/chat/openapi.json", openapi, "GET"), _route("/chat/docs", docs, "GET")]
-    app = Starlette(
-        routes=routes,
-        middleware=[Middleware(Boundary, recover=application.recover)],
-        exception_handlers={HTTPException: raise_again},
-    )
-    app.router.redirect_slashes = False
-    if origins := application.settings.cors_origins:
-        from omniagent.http.cors import add_cors  # only behind API Gateway
-
-        add_cors(app, origins)
-    app.state.application = application
-    app.state.documented_auth = application.settings.auth_mode if authenticate is None else "none"
-    app.state.authenticate = authenticate or Authenticator(application.settings, local=application.local).authenticate
+    app = Starlette(routes=routes)
+    serve(app, application, authenticate)
     return app
 
 

@@ -1,10 +1,11 @@
 """The bodies of `POST /chat`: the AI SDK's, a single message, and a plain query."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from omniagent.errors import InvalidRequest
 from omniagent.http.json_body import MAX_PARTS, ChatId, Id, Text, validated
@@ -21,29 +22,10 @@ MAX_MESSAGES = 10_000
 """The AI SDK sends its whole history; only the last two messages are read."""
 TREE_METADATA = {"nodeId", "parentId", "siblings"}
 """What the server adds to a message's metadata. A page sends it back."""
-BUSY: Any = Field(
-    None,
-    description="What to do while the session answers another message. Null leaves it to the deployment's setting.",
-)
-
-
-PARENT: Any = Field(
-    None,
-    description="The id of the message that the new one follows, if `messages` has only one. Null: it begins the "
-    "conversation again. Left out: it follows the latest.",
-)
-AGENT: Any = Field(
-    None,
-    min_length=1,
-    max_length=128,
-    description="The agent of the session, if the deployment has several. The first message of a session chooses it.",
-)
 
 
 class UIPart(BaseModel):
     """`{type: "text", text}`, or `{type: "data-<name>", data, id?}`, which is stored and returned."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: str = Field(max_length=128, json_schema_extra={"pattern": "^(text|data-.+)$"})
     text: Text = ""
@@ -53,8 +35,6 @@ class UIPart(BaseModel):
 
 class UIMessage(BaseModel):
     """A message as the AI SDK's client sends it."""
-
-    model_config = ConfigDict(extra="ignore")
 
     id: Id | None = None
     role: Literal["user"] = "user"
@@ -69,22 +49,39 @@ class UIMessage(BaseModel):
         return message
 
 
-class SdkBody(BaseModel):
+class _Options(BaseModel):
+    busy: Busy | None = Field(
+        None,
+        description="What to do while the session answers another message. Null leaves it to the deployment's setting.",
+    )
+    agent: str | None = Field(
+        None,
+        min_length=1,
+        max_length=128,
+        description="The agent of the session, if the deployment has several. The first message of a session chooses "
+        "it.",
+    )
+
+
+class _Placed(_Options):
+    id: ChatId | None = None
+    parentId: Id | None = Field(  # noqa: N815 - the client's name
+        None,
+        description="The id of the message that the new one follows, if `messages` has only one. Null: it begins the "
+        "conversation again. Left out: it follows the latest.",
+    )
+
+
+class SdkBody(_Placed):
     """`{id, messages, trigger, messageId?}`, the AI SDK's default. Only the last message is read, and the id of the one
     before it, which it follows.
 
     If the last one is the assistant's, its tool parts reply to the requests of the waiting turn.
     """
 
-    model_config = ConfigDict(extra="ignore")
-
-    id: ChatId | None = None
     messages: list[Any] = Field(min_length=1, max_length=MAX_MESSAGES)
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     messageId: Id | None = None  # noqa: N815 - the client's name
-    parentId: Id | None = PARENT  # noqa: N815
-    busy: Busy | None = BUSY
-    agent: str | None = AGENT
     tools: Any = None
     metadata: Any = Field(
         None,
@@ -92,34 +89,19 @@ class SdkBody(BaseModel):
         "a single message then begins the conversation again.",
     )
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether `messages` is all that the page shows: assistant-ui edits without naming what it edits."""
-        return {"tools", "metadata"} <= self.model_fields_set
 
-
-class MessageBody(BaseModel):
+class MessageBody(_Placed):
     """`{id, message}`, for a client that sends only the new message."""
 
-    model_config = ConfigDict(extra="ignore")
-
-    id: ChatId | None = None
     message: UIMessage
-    parentId: Id | None = PARENT  # noqa: N815 - the client's name
-    busy: Busy | None = BUSY
-    agent: str | None = AGENT
 
 
-class PlainBody(BaseModel):
+class PlainBody(_Options):
     """`{session_id?, query, message_id?}`, for curl and scripts."""
-
-    model_config = ConfigDict(extra="ignore")
 
     session_id: ChatId | None = None
     query: Text
     message_id: Id | None = None
-    busy: Busy | None = BUSY
-    agent: str | None = AGENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,49 +116,61 @@ class ChatRequest:
 
 def read_chat_request(body: Any) -> ChatRequest:
     """Read any of the bodies. The error names the wrong field."""
-    if not isinstance(body, dict):
-        raise InvalidRequest("Send a JSON object with `messages`, `message`, `query` or `replies`.")
-    if "messages" in body:
-        return _from_sdk(validated(SdkBody, body))
-    if "message" in body:
-        if _has_role(body["message"], "assistant"):
+    match body:
+        case {"messages": _}:
+            return _from_sdk(validated(SdkBody, body))
+        case {"message": {"role": "assistant"}}:
             from omniagent.http.reply_bodies import RepliedBody
 
             return _replied(validated(RepliedBody, body))
-        request = validated(MessageBody, body)
-        return ChatRequest(request.id, replace(_submitted(request.message), **_options(request)))
-    if "query" in body:
-        plain = validated(PlainBody, body)
-        query = Query(plain.query, plain.message_id or "", busy=plain.busy, agent=plain.agent)
-        return ChatRequest(session_id=plain.session_id, query=query)
-    if "replies" in body:
-        from omniagent.http.reply_bodies import RepliesBody, plain_replies
+        case {"message": _}:
+            request = validated(MessageBody, body)
+            return ChatRequest(request.id, _query(request, request.message))
+        case {"query": _}:
+            plain = validated(PlainBody, body)
+            query = Query(plain.query, plain.message_id or "", busy=plain.busy, agent=plain.agent)
+            return ChatRequest(plain.session_id, query)
+        case {"replies": _}:
+            from omniagent.http.reply_bodies import RepliesBody, plain_replies
 
-        replies = validated(RepliesBody, body)
-        return ChatRequest(replies.session_id, Query(message_id=replies.message_id or ""), plain_replies(replies))
-    raise InvalidRequest("Send `messages` (the AI SDK's body), `message`, `query` or `replies`.")
+            replies = validated(RepliesBody, body)
+            return ChatRequest(replies.session_id, Query(message_id=replies.message_id or ""), plain_replies(replies))
+        case dict():
+            raise InvalidRequest("Send `messages` (the AI SDK's body), `message`, `query` or `replies`.")
+    raise InvalidRequest("Send a JSON object with `messages`, `message`, `query` or `replies`.")
 
 
 def _from_sdk(body: SdkBody) -> ChatRequest:
     last, at = body.messages[-1], f"messages.{len(body.messages) - 1}"
-    is_users = _has_role(last, "user")
+    role = last.get("role") if isinstance(last, dict) else None
     if body.trigger == "regenerate-message":
-        question = _regenerated(last) if is_users else Query()
-        query = replace(question, regenerate=True, replaces=body.messageId, **_options(body))
-        return ChatRequest(session_id=body.id, query=query)
-    if _has_role(last, "assistant"):
+        query = _query(body)
+        if role == "user":
+            # The question, so that it can be answered even if its first request never arrived. If it cannot be read,
+            # it is found by the answer's id.
+            with suppress(InvalidRequest):
+                query = _query(body, validated(UIMessage, last))
+        return ChatRequest(body.id, replace(query, regenerate=True, replaces=body.messageId))
+    if role == "assistant":
         from omniagent.http.reply_bodies import RepliedBody, RepliedMessage
 
         message = validated(RepliedMessage, last, at=at)
         return _replied(RepliedBody(id=body.id, message=message, messageId=body.messageId))
-    if not is_users:
+    if role != "user":
         raise InvalidRequest("messages: the last message must have the role `user` or `assistant`.")
-    return ChatRequest(body.id, replace(_submitted(validated(UIMessage, last, at=at)), **_options(body)))
+    return ChatRequest(body.id, _query(body, validated(UIMessage, last, at=at)))
 
 
-def _options(body: SdkBody | MessageBody) -> dict[str, Any]:
-    """Return what a body says about its message."""
-    return {"busy": body.busy, "parent": _parent(body), "agent": body.agent}
+def _query(body: SdkBody | MessageBody, message: UIMessage | None = None) -> Query:
+    """Return what a body says, with its message."""
+    query = Query(busy=body.busy, parent=_parent(body), agent=body.agent)
+    if message is None:
+        return query
+    parts = [_part(part) for part in message.parts]
+    text = "".join(part.text for part in parts if isinstance(part, TextPart))
+    metadata = {name: value for name, value in (message.metadata or {}).items() if name not in TREE_METADATA}
+    is_text = len(parts) == 1 and isinstance(parts[0], TextPart)
+    return replace(query, text=text, message_id=message.id or "", parts=() if is_text else parts, metadata=metadata)
 
 
 def _parent(body: SdkBody | MessageBody) -> str | None:
@@ -190,7 +184,8 @@ def _parent(body: SdkBody | MessageBody) -> str | None:
             before = body.messages[-2]
             name = before.get("id") if isinstance(before, dict) else None
             return name if isinstance(name, str) and is_id(name) else None
-        begins_again |= body.parentId is None and body.is_whole
+        # `messages` is all that the page shows: assistant-ui edits without naming what it edits.
+        begins_again |= body.parentId is None and {"tools", "metadata"} <= body.model_fields_set
     return "" if begins_again else body.parentId
 
 
@@ -198,29 +193,6 @@ def _replied(body: "RepliedBody") -> ChatRequest:
     from omniagent.http.reply_bodies import replied
 
     return ChatRequest(body.id, Query(message_id=body.messageId or body.message.id or ""), replied(body))
-
-
-def _has_role(message: Any, role: str) -> bool:
-    return isinstance(message, dict) and message.get("role") == role
-
-
-def _regenerated(message: Any) -> Query:
-    """Read the question of a regeneration, so that it can be answered even if its first request never arrived.
-
-    It is optional: if it cannot be read, the question is found by the answer's id.
-    """
-    try:
-        return _submitted(validated(UIMessage, message))
-    except InvalidRequest:
-        return Query()
-
-
-def _submitted(message: UIMessage) -> Query:
-    parts = [_part(part) for part in message.parts]
-    text = "".join(part.text for part in parts if isinstance(part, TextPart))
-    metadata = {name: value for name, value in (message.metadata or {}).items() if name not in TREE_METADATA}
-    is_text = len(parts) == 1 and isinstance(parts[0], TextPart)
-    return Query(text, message.id or "", parts=() if is_text else parts, metadata=metadata)
 
 
 def _part(part: UIPart) -> UserPart:

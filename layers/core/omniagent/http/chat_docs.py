@@ -9,9 +9,15 @@ from starlette.responses import HTMLResponse, Response
 
 from omniagent import errors
 from omniagent.http.chat_bodies import MessageBody, PlainBody, SdkBody
-from omniagent.http.documented import PAID, WITH_BODY, body_schema, component_schemas, documented, reference
-from omniagent.http.event_schemas import ANY_EVENT, event_schemas
-from omniagent.http.fastapi_app import DescribedApp
+from omniagent.http.openapi import (
+    ANY_EVENT,
+    PAID,
+    DescribedApp,
+    component_schemas,
+    described,
+    event_schemas,
+    reference,
+)
 from omniagent.http.problems import Problem
 from omniagent.http.reply_bodies import Decision, RepliedBody, RepliesBody
 from omniagent.http.shown_messages import ShownMessage, ShownMessageJson
@@ -116,22 +122,16 @@ class Decided(BaseModel):
 
 def chat_openapi(auth_mode: AuthMode, prefix: str) -> dict[str, Any]:
     """Return the OpenAPI document of the routes, which are served under a prefix."""
-    app = DescribedApp(
-        title=TITLE,
-        description="Streams answers as the AI SDK's UI message stream.",
-        version="1",
-        generate_unique_id_function=lambda route: route.name,
-        servers=[{"url": prefix or "/"}],
-    )
     bodies = (SdkBody, MessageBody, PlainBody, RepliedBody, RepliesBody)
     models = component_schemas(Problem, ShownMessage, ChatAnswer, Decision, *bodies)
-    app.components, app.auth_mode = {**models, **event_schemas()}, auth_mode
-    app.add_api_route(
+    description = "Streams answers as the AI SDK's UI message stream."
+    app = DescribedApp(TITLE, description, {**models, **event_schemas()}, servers=[{"url": prefix or "/"}])
+    app.state.documented_auth = auth_mode
+    options: dict[str, Any] = {"response_class": Response}
+    app.post(
         "/chat",
-        chat,
-        methods=["POST"],
-        response_class=Response,
-        responses=documented(
+        **options,
+        **described(
             errors.NotFound,
             errors.TurnInProgress,
             errors.NotRegenerable,
@@ -141,46 +141,49 @@ def chat_openapi(auth_mode: AuthMode, prefix: str) -> dict[str, Any]:
             errors.TooManyReaders,
             errors.NoRunQueue,
             *PAID,
-            *WITH_BODY,
-        )
-        | {
-            200: {
-                "description": "The AI SDK's UI message stream, version 1. JSON with `stream=false`.",
-                # Generated clients read the first.
-                "content": {"application/json": {"schema": reference(ChatAnswer.__name__)}, **EVENTS},
+            takes=bodies,
+            responses={
+                200: {
+                    "description": "The AI SDK's UI message stream, version 1. JSON with `stream=false`.",
+                    # Generated clients read the first.
+                    "content": {"application/json": {"schema": reference(ChatAnswer.__name__)}, **EVENTS},
+                },
+                202: {
+                    "description": "With `background=true`: the message is stored and will be answered.",
+                    "model": AcceptedMessage,
+                },
             },
-            202: {
-                "description": "With `background=true`: the message is stored and will be answered.",
-                "model": AcceptedMessage,
-            },
-        },
-        openapi_extra=body_schema(*bodies),
-    )
-    app.add_api_route(
+        ),
+    )(chat)
+    app.get(
         "/chat/{session_id}/stream",
-        resume,
-        methods=["GET"],
-        response_class=Response,
-        responses=documented(errors.TooManyReaders, errors.RegistryUnavailable)
-        | {
-            200: {"description": "The answer's event stream, from its first event.", "content": EVENTS},
-            204: {"description": "No answer is running, and none has just ended."},
-        },
-    )
-    app.add_api_route(
+        **options,
+        **described(
+            errors.TooManyReaders,
+            errors.RegistryUnavailable,
+            responses={
+                200: {"description": "The answer's event stream, from its first event.", "content": EVENTS},
+                204: {"description": "No answer is running, and none has just ended."},
+            },
+        ),
+    )(resume)
+    app.post(
         "/chat/approvals/{request_id}",
-        decide,
-        methods=["POST"],
-        response_class=Response,
-        responses=documented(errors.TurnInProgress, *ANSWERS, errors.TooManyTurns, *PAID, *WITH_BODY)
-        | {
-            200: {
-                "description": "The decision is stored. The turn continues if no other request is open.",
-                "model": Decided,
-            }
-        },
-        openapi_extra=body_schema(Decision),
-    )
+        **options,
+        **described(
+            errors.TurnInProgress,
+            *ANSWERS,
+            errors.TooManyTurns,
+            *PAID,
+            takes=[Decision],
+            responses={
+                200: {
+                    "description": "The decision is stored. The turn continues if no other request is open.",
+                    "model": Decided,
+                }
+            },
+        ),
+    )(decide)
     return app.openapi()
 
 

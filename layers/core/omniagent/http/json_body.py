@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, GetCoreSchemaHandler, StringConstraints, ValidationError
 from pydantic_core import core_schema
-from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
@@ -67,20 +66,14 @@ async def read_json(
     if not body and default is not None:
         return default
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_unlabelled = not labelled and kind == "text/plain" and not _is_from_elsewhere(request.headers)
+    # A page of another site sends text without asking first (CORS), with its user's cookies. A token it must ask for.
+    is_foreign = request.headers.get("sec-fetch-site") == "cross-site" and "authorization" not in request.headers
+    is_unlabelled = not labelled and kind == "text/plain" and not is_foreign
     if kind not in ("", "application/json") and not is_unlabelled:
         raise UnsupportedMediaType(f"Send application/json, not {kind:.100}.")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise UnsupportedMediaType("Send the body without a content encoding.")
     return _parsed(body)
-
-
-def _is_from_elsewhere(headers: Headers) -> bool:
-    """Whether a page of another site may have sent this without asking first (CORS), with its user's cookies.
-
-    A browser asks before it sends a token.
-    """
-    return headers.get("sec-fetch-site") == "cross-site" and "authorization" not in headers
 
 
 async def read_model(request: Request, model: type[Model], *, default: Any = None) -> Model:
@@ -102,16 +95,18 @@ def _parsed(body: bytearray) -> Any:
         text = body.decode()
     except UnicodeDecodeError:
         raise MalformedRequest("The body is not valid UTF-8.") from None
-    if _containers(body) > MAX_CONTAINERS and _containers(_STRINGS.sub(b"", body)) > MAX_CONTAINERS:
+    # A conversation about code has many brackets in its strings, where they do not count.
+    has_many = sum(map(body.count, b"[{")) > MAX_CONTAINERS
+    if has_many and sum(map(_STRINGS.sub(b"", body).count, b"[{")) > MAX_CONTAINERS:
         raise MalformedRequest(f"The body has more than {MAX_CONTAINERS} lists and objects.")
     once = _said_once if _VERDICT.search(body) else None  # it takes time that other bodies need not pay
     try:
         value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=once)
+        _check_depth(value)
     except RecursionError:
-        raise _too_deep() from None
+        raise MalformedRequest(f"The body is nested deeper than {MAX_BODY_DEPTH} levels.") from None
     except ValueError:
         raise MalformedRequest from None
-    _check_depth(value)
     return value
 
 
@@ -127,11 +122,6 @@ def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _containers(text: bytes | bytearray) -> int:
-    """Count what may begin a list or an object. A conversation about code has many brackets in its strings."""
-    return text.count(b"[") + text.count(b"{")
-
-
 def _check_depth(value: Any) -> None:
     level: list[Any] = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_BODY_DEPTH):
@@ -139,8 +129,4 @@ def _check_depth(value: Any) -> None:
         level = [child for some in children for child in some if isinstance(child, dict | list)]
         if not level:
             return
-    raise _too_deep()
-
-
-def _too_deep() -> MalformedRequest:
-    return MalformedRequest(f"The body is nested deeper than {MAX_BODY_DEPTH} levels.")
+    raise RecursionError

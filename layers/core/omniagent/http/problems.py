@@ -3,7 +3,7 @@
 import logging
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from http import HTTPStatus
 from typing import Final, NoReturn
@@ -89,7 +89,12 @@ class Boundary:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                _add_headers(MutableHeaders(scope=message), request_id)
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                if headers.get("content-type", "").startswith("text/html"):  # only the pages of the documents are
+                    headers["content-security-policy"] = _DOCS_POLICY
+                headers["x-request-id"] = request_id
                 # Method and route. Unknown paths are left out: their number is unbounded.
                 route = getattr(scope.get("route"), "path", "")
                 span.set_response(message["status"], f"{scope['method']} {route}".strip())
@@ -130,20 +135,20 @@ def _allowed(scope: Scope) -> str:
     Each method is tried: an included router has routes, but no methods of its own.
     """
     routes = [route for route in scope["app"].routes if not isinstance(route, Mount)]
-    allowed = (method for method in METHODS if any(_takes(route, {**scope, "method": method}) for route in routes))
-    return ", ".join(allowed)
 
+    def takes(method: str, route: BaseRoute) -> bool:
+        methods = getattr(route, "methods", None) or METHODS
+        return method in methods and route.matches({**scope, "method": method})[0] is Match.FULL
 
-def _takes(route: BaseRoute, scope: Scope) -> bool:
-    methods = getattr(route, "methods", None) or METHODS
-    return scope["method"] in methods and route.matches(scope)[0] is Match.FULL
+    return ", ".join(method for method in METHODS if any(takes(method, route) for route in routes))
 
 
 def problem_response(exc: Exception, request_id: str) -> Response:
     """Return the response for any exception. The cause of an error that is not the caller's is logged."""
     if isinstance(exc, HTTPException):
-        return _http_exception(exc, request_id)
-    error = exc if isinstance(exc, OmniAgentError) else OmniAgentError()
+        error: OmniAgentError = _framework_error(exc)
+    else:
+        error = exc if isinstance(exc, OmniAgentError) else OmniAgentError()
     fields = {"code": error.code, "status": error.status}
     if isinstance(error, RequestError):
         logger.info("request refused", extra={**fields, "reason": error.reason or error.code})
@@ -157,7 +162,12 @@ def problem_response(exc: Exception, request_id: str) -> Response:
         request_id=request_id,
         reset_at=error.reset_at if isinstance(error, BudgetExceeded) else None,
     )
-    return _respond(problem, _error_headers(error))
+    headers = dict(getattr(exc, "headers", None) or {})
+    if error.retry_after is not None:
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+    if isinstance(error, Unauthenticated) and error.challenge:
+        headers["www-authenticate"] = error.challenge
+    return Response(problem.model_dump_json(exclude_none=True), problem.status, headers, MEDIA_TYPE)
 
 
 def refusal(reason: str) -> Boundary:
@@ -171,35 +181,13 @@ def refusal(reason: str) -> Boundary:
     return Boundary(refuse)
 
 
-def _http_exception(exc: HTTPException, request_id: str) -> Response:
-    """The framework's own errors: an unknown path, a wrong method."""
-    known = {404: NotFound("There is no such path."), 405: NotAllowed()}.get(exc.status_code)
+def _framework_error(exc: HTTPException) -> RequestError:
+    """Return a framework's own error as one of ours: an unknown path, a wrong method, or any status of HTTP."""
+    if exc.status_code == HTTPStatus.NOT_FOUND:
+        return NotFound("There is no such path.")
+    if exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return NotAllowed()
     phrase = HTTPStatus(exc.status_code).phrase
-    title, code, detail = (
-        (known.title, known.code, known.public) if known else (phrase, phrase.lower().replace(" ", "_"), phrase)
-    )
-    logger.info("request refused", extra={"code": code, "status": exc.status_code, "reason": code})
-    problem = Problem(title=title, status=exc.status_code, detail=detail, code=code, request_id=request_id)
-    return _respond(problem, dict(exc.headers or {}))
-
-
-def _respond(problem: Problem, headers: Mapping[str, str]) -> Response:
-    content = problem.model_dump_json(exclude_none=True)
-    return Response(content, status_code=problem.status, headers=dict(headers), media_type=MEDIA_TYPE)
-
-
-def _error_headers(error: OmniAgentError) -> dict[str, str]:
-    headers = {}
-    if error.retry_after is not None:
-        headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
-    if isinstance(error, Unauthenticated) and error.challenge:
-        headers["www-authenticate"] = error.challenge
-    return headers
-
-
-def _add_headers(headers: MutableHeaders, request_id: str) -> None:
-    for name, value in _HEADERS.items():
-        headers.setdefault(name, value)
-    if headers.get("content-type", "").startswith("text/html"):  # only the pages of the documents are
-        headers["content-security-policy"] = _DOCS_POLICY
-    headers["x-request-id"] = request_id
+    fields = {"status": exc.status_code, "code": phrase.lower().replace(" ", "_")}
+    error: RequestError = type("FrameworkError", (RequestError,), fields)(phrase)
+    return error

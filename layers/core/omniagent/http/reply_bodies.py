@@ -5,7 +5,7 @@ Imported only when such a body arrives.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, model_validator
 
 from omniagent.ai.approvals import NOTHING, ToolReply
 from omniagent.errors import InvalidRequest
@@ -25,8 +25,6 @@ def _tool_parts(parts: Any) -> Any:
 
 
 class UIApproval(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     id: str = Field(min_length=1, max_length=128)
     approved: StrictBool | None = None
     reason: str | None = None
@@ -34,8 +32,6 @@ class UIApproval(BaseModel):
 
 class UIToolPart(BaseModel):
     """A tool's part as the AI SDK's client sends it. The client's copy of the input is not read."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: str = Field(max_length=128)
     toolCallId: str = Field(min_length=1, max_length=MAX_CALL_ID)  # noqa: N815 - the client's name
@@ -54,8 +50,6 @@ class UIToolPart(BaseModel):
 class RepliedMessage(BaseModel):
     """An assistant's message as the AI SDK's client sends it back, with its user's replies in it."""
 
-    model_config = ConfigDict(extra="ignore")
-
     id: Id | None = None
     role: Literal["assistant"] = "assistant"
     parts: Annotated[list[UIToolPart], BeforeValidator(_tool_parts)] = Field(max_length=MAX_REPLY_PARTS)
@@ -64,8 +58,6 @@ class RepliedMessage(BaseModel):
 class RepliedBody(BaseModel):
     """`{id, message}`, for a client that sends only the message whose requests have replies."""
 
-    model_config = ConfigDict(extra="ignore")
-
     id: ChatId | None = None
     message: RepliedMessage
     messageId: Id | None = None  # noqa: N815 - the client's name
@@ -73,8 +65,6 @@ class RepliedBody(BaseModel):
 
 class PlainReply(BaseModel):
     """The reply to one request: exactly one of `approved`, `output` and `error`."""
-
-    model_config = ConfigDict(extra="ignore")
 
     tool_call_id: str = Field(min_length=1, max_length=MAX_CALL_ID)
     approved: StrictBool | None = None
@@ -85,8 +75,6 @@ class PlainReply(BaseModel):
 
 class RepliesBody(BaseModel):
     """`{session_id, replies}`, for curl and scripts: replies to the requests of a waiting turn."""
-
-    model_config = ConfigDict(extra="ignore")
 
     session_id: ChatId
     message_id: Id | None = None

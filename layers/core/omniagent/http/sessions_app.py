@@ -3,9 +3,10 @@
 import asyncio
 from collections import Counter
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-from fastapi import APIRouter, FastAPI, Header, Path, Query
+from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query
+from fastapi.exceptions import RequestValidationError
 from pydantic import StringConstraints
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,18 +14,9 @@ from starlette.responses import Response
 from omniagent import errors
 from omniagent.ai.approvals import Approver, may_reply, requests_of
 from omniagent.app.application import Application
-from omniagent.http.auth import Authenticate, Caller
-from omniagent.http.documented import PAID, WITH_BODY, body_schema, component_schemas, documented
-from omniagent.http.fastapi_app import (
-    CurrentCaller,
-    OwnKey,
-    OwnRunner,
-    OwnSession,
-    ProcessApplication,
-    SessionCatalog,
-    create_app,
-)
+from omniagent.http.auth import Authenticate, Caller, find_caller
 from omniagent.http.json_body import read_model
+from omniagent.http.openapi import PAID, DescribedApp, component_schemas, described
 from omniagent.http.problems import Problem
 from omniagent.http.resources import (
     LINE_PATTERN,
@@ -45,15 +37,20 @@ from omniagent.http.resources import (
     SummaryResource,
     UsageResource,
 )
+from omniagent.http.serving import serve
 from omniagent.http.shown_messages import ShownMessage
 from omniagent.invocation import time_left
-from omniagent.persistence.catalog import waiting_cursor
-from omniagent.persistence.documents import Message
+from omniagent.persistence.catalog import Catalog, waiting_cursor
+from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.snippets import snippets
 from omniagent.persistence.stored_session import session_message
 from omniagent.protocol.ui_messages import sdk_version
-from omniagent.session.ids import ID_PATTERN, public_session_id, user_id_of
+from omniagent.session.ids import ID_PATTERN, public_session_id, session_key, user_id_of
 from omniagent.session.manager import SessionManager
+from omniagent.validation import problems_of
+
+if TYPE_CHECKING:
+    from omniagent.ai.operator import TurnOperator
 
 ShownSdkVersion = Annotated[
     str | None,
@@ -72,25 +69,78 @@ Search = Annotated[str, StringConstraints(max_length=100, pattern=LINE_PATTERN)]
 router = APIRouter()
 
 
+async def process_application(request: Request) -> Application:
+    application: Application = request.app.state.application
+    return application
+
+
+ProcessApplication = Annotated[Application, Depends(process_application)]
+CurrentCaller = Annotated[Caller, Depends(find_caller)]
+SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
+
+
+async def _catalog(application: ProcessApplication) -> Catalog:
+    return await application.catalog()
+
+
+SessionCatalog = Annotated[Catalog, Depends(_catalog)]
+
+
+async def _own_key(session_id: SessionId, caller: CurrentCaller) -> str:
+    return session_key(user_id_of(caller.client_id), session_id)
+
+
+OwnKey = Annotated[str, Depends(_own_key)]
+"""The key of the session in the path, as one of the caller's."""
+
+
+async def _own_session(key: OwnKey, catalog: SessionCatalog) -> Session:
+    return await catalog.get(key)
+
+
+OwnSession = Annotated[Session, Depends(_own_session)]
+"""The caller's session in the path. A request for any other raises `NotFound`."""
+
+
+async def _own_runner(session_id: SessionId, caller: CurrentCaller, application: ProcessApplication) -> "TurnOperator":
+    return await application.runner(caller.client_id, session_id, category=caller.category)
+
+
+OwnRunner = Annotated["TurnOperator", Depends(_own_runner)]
+"""The runner of the caller's session in the path, which need not exist yet."""
+
+
 def sessions_app(application: Application, *, authenticate: Authenticate | None = None) -> FastAPI:
     """Return the app of the sessions function. `authenticate` as in `chat_app`."""
-    app = create_app(
+    is_documented = application.settings.docs_enabled
+    app = DescribedApp(
         "OmniAgent sessions",
         "Lists, reads, renames, stops and deletes a user's chats. This page loads its scripts from a CDN.",
-        application,
-        authenticate,
         component_schemas(Problem, ShownMessage, NewSession, NewName, NewFeedback, StopRequest, NewBranch),
+        docs_url="/docs" if is_documented else None,
+        openapi_url="/openapi.json" if is_documented else None,
     )
+    serve(app, application, authenticate)
+    app.add_exception_handler(RequestValidationError, _raise_invalid)
     app.include_router(router)
     return app
+
+
+async def _raise_invalid(_: Request, exc: Any) -> NoReturn:
+    raise errors.InvalidRequest(problems_of(exc)) from None
 
 
 @router.post(
     "/sessions",
     status_code=201,
-    responses=documented(errors.SessionErased, errors.TooManyRequests, errors.RegistryUnavailable, *WITH_BODY)
-    | {200: {"model": SessionResource, "description": "The session already exists."}},
-    openapi_extra=body_schema(NewSession, required=False),
+    **described(
+        errors.SessionErased,
+        errors.TooManyRequests,
+        errors.RegistryUnavailable,
+        takes=[NewSession],
+        needs_body=False,
+        responses={200: {"model": SessionResource, "description": "The session already exists."}},
+    ),
 )
 async def create_session(
     request: Request,
@@ -109,10 +159,7 @@ async def create_session(
     return SessionResource.of(created)
 
 
-@router.get(
-    "/sessions",
-    responses=documented(errors.TooManyRequests, errors.TooManyReaders, errors.RegistryUnavailable),
-)
+@router.get("/sessions", **described(errors.TooManyRequests, errors.TooManyReaders, errors.RegistryUnavailable))
 async def list_sessions(
     caller: CurrentCaller,
     application: ProcessApplication,
@@ -138,30 +185,26 @@ async def _listed(
     return SessionList.of(page, await snippets(await application.store(), found, search) if search else {})
 
 
-@router.get("/sessions/{session_id}", responses=documented(errors.NotFound))
+@router.get("/sessions/{session_id}", **described(errors.NotFound))
 async def get_session(session: OwnSession) -> SessionResource:
     """Read a session."""
     return SessionResource.of(session)
 
 
-@router.patch(
-    "/sessions/{session_id}",
-    responses=documented(errors.NotFound, *WITH_BODY),
-    openapi_extra=body_schema(NewName),
-)
+@router.patch("/sessions/{session_id}", **described(errors.NotFound, takes=[NewName]))
 async def rename_session(key: OwnKey, request: Request, catalog: SessionCatalog) -> SessionResource:
     """Rename a session."""
     body = await read_model(request, NewName)
     return SessionResource.of(await catalog.rename(key, body.name))
 
 
-@router.delete("/sessions/{session_id}", status_code=204, responses=documented(errors.NotFound))
+@router.delete("/sessions/{session_id}", status_code=204, **described(errors.NotFound))
 async def delete_session(runner: OwnRunner) -> None:
     """Delete a session and all its messages. A running turn is discarded."""
     await runner.erase_session(time_left)
 
 
-@router.get("/sessions/{session_id}/messages", responses=documented(errors.NotFound))
+@router.get("/sessions/{session_id}/messages", **described(errors.NotFound))
 async def list_messages(
     session: OwnSession,
     catalog: SessionCatalog,
@@ -182,7 +225,7 @@ async def list_messages(
     return MessageList.of(page, summarized_to, sdk=sdk_version(x_ai_sdk))
 
 
-@router.get("/sessions/{session_id}/tree", responses=documented(errors.NotFound))
+@router.get("/sessions/{session_id}/tree", **described(errors.NotFound))
 async def list_tree(
     session: OwnSession,
     catalog: SessionCatalog,
@@ -196,11 +239,7 @@ async def list_tree(
     return MessageTree.of(leaf, page, sdk=sdk_version(x_ai_sdk))
 
 
-@router.put(
-    "/sessions/{session_id}/branch",
-    responses=documented(errors.NotFound, errors.TurnInProgress, *WITH_BODY),
-    openapi_extra=body_schema(NewBranch),
-)
+@router.put("/sessions/{session_id}/branch", **described(errors.NotFound, errors.TurnInProgress, takes=[NewBranch]))
 async def switch_branch(key: OwnKey, request: Request, runner: OwnRunner, catalog: SessionCatalog) -> SessionResource:
     """Make the path through a message the active one, down to the end of its newest branch."""
     body = await read_model(request, NewBranch)
@@ -209,9 +248,7 @@ async def switch_branch(key: OwnKey, request: Request, runner: OwnRunner, catalo
 
 
 @router.delete(
-    "/sessions/{session_id}/messages/{message_id}",
-    status_code=204,
-    responses=documented(errors.NotFound, errors.TurnInProgress),
+    "/sessions/{session_id}/messages/{message_id}", status_code=204, **described(errors.NotFound, errors.TurnInProgress)
 )
 async def delete_message(
     session: OwnSession, message_id: MessageId, runner: OwnRunner, catalog: SessionCatalog
@@ -227,20 +264,14 @@ async def delete_message(
         await runner.wake()
 
 
-@router.put(
-    "/sessions/{session_id}/messages/{message_id}/feedback",
-    responses=documented(errors.NotFound, *WITH_BODY),
-    openapi_extra=body_schema(NewFeedback),
-)
+@router.put("/sessions/{session_id}/messages/{message_id}/feedback", **described(errors.NotFound, takes=[NewFeedback]))
 async def rate_answer(message_id: MessageId, request: Request, runner: OwnRunner) -> FeedbackResource:
     """Store the user's feedback on an answer, replacing any earlier feedback."""
     body = await read_model(request, NewFeedback)
     return FeedbackResource.of(await runner.rate(message_id, body.feedback()))
 
 
-@router.delete(
-    "/sessions/{session_id}/messages/{message_id}/feedback", status_code=204, responses=documented(errors.NotFound)
-)
+@router.delete("/sessions/{session_id}/messages/{message_id}/feedback", status_code=204, **described(errors.NotFound))
 async def delete_feedback(message_id: MessageId, runner: OwnRunner) -> None:
     """Delete the feedback on an answer, if there is any."""
     await runner.rate(message_id, None)
@@ -249,8 +280,9 @@ async def delete_feedback(message_id: MessageId, runner: OwnRunner) -> None:
 @router.post(
     "/sessions/{session_id}/cancel",
     status_code=202,
-    responses=documented(errors.NotFound, errors.NoRunningTurn, errors.RegistryUnavailable, *WITH_BODY),
-    openapi_extra=body_schema(StopRequest, required=False),
+    **described(
+        errors.NotFound, errors.NoRunningTurn, errors.RegistryUnavailable, takes=[StopRequest], needs_body=False
+    ),
 )
 async def cancel_turn(key: OwnKey, request: Request, runner: OwnRunner, catalog: SessionCatalog) -> Accepted:
     """Stop the running turn and all queued messages, and close a turn that waits for an approval or a client tool.
@@ -265,17 +297,14 @@ async def cancel_turn(key: OwnKey, request: Request, runner: OwnRunner, catalog:
     return Accepted(session_id=runner.session_id, accepted="cancel")
 
 
-@router.post(
-    "/sessions/{session_id}/name",
-    responses=documented(errors.NotFound, errors.ModelError, *PAID),
-)
+@router.post("/sessions/{session_id}/name", **described(errors.NotFound, errors.ModelError, *PAID))
 async def name_session_by_model(key: OwnKey, runner: OwnRunner, catalog: SessionCatalog) -> SessionResource:
     """Have the model name the session. If the user sets a name meanwhile, the user's name is kept."""
     await runner.name()
     return SessionResource.of(await catalog.get(key))
 
 
-@router.get("/sessions/{session_id}/summary", responses=documented(errors.NotFound))
+@router.get("/sessions/{session_id}/summary", **described(errors.NotFound))
 async def get_summary(session: OwnSession, catalog: SessionCatalog) -> SummaryResource:
     """Read the newest summary."""
     summary = await catalog.latest_summary(session)
@@ -287,8 +316,13 @@ async def get_summary(session: OwnSession, catalog: SessionCatalog) -> SummaryRe
 @router.post(
     "/sessions/{session_id}/summary",
     status_code=202,
-    responses=documented(errors.NotFound, errors.QueueUnavailable, errors.NoQueue, *PAID)
-    | {200: {"model": Accepted, "description": "The summary is up to date. Nothing was queued."}},
+    **described(
+        errors.NotFound,
+        errors.QueueUnavailable,
+        errors.NoQueue,
+        *PAID,
+        responses={200: {"model": Accepted, "description": "The summary is up to date. Nothing was queued."}},
+    ),
 )
 async def queue_summary(
     session: OwnSession,
@@ -310,7 +344,7 @@ async def queue_summary(
     return Accepted(session_id=runner.session_id, accepted="summary" if is_new else "queued")
 
 
-@router.get("/approvals", responses=documented())
+@router.get("/approvals", **described())
 async def list_approvals(
     caller: CurrentCaller,
     application: ProcessApplication,
@@ -343,7 +377,7 @@ async def list_approvals(
     return ApprovalList(approvals=found, before=None)
 
 
-@router.get("/usage", responses=documented(errors.RegistryUnavailable))
+@router.get("/usage", **described(errors.RegistryUnavailable))
 async def get_usage(caller: CurrentCaller, application: ProcessApplication) -> UsageResource:
     """Read the caller's limits and usage. Without a limit, nothing is counted."""
     runner = await application.runner(caller.client_id, None, category=caller.category)
@@ -352,7 +386,7 @@ async def get_usage(caller: CurrentCaller, application: ProcessApplication) -> U
     return usage.model_copy(update={"agents": agents})
 
 
-@router.delete("/users/me", status_code=204, responses=documented())
+@router.delete("/users/me", status_code=204, **described())
 async def delete_me(caller: CurrentCaller, application: ProcessApplication) -> None:
     """Delete the user and all their sessions."""
     runner = await application.runner(caller.client_id, None, category=caller.category)
