@@ -6,12 +6,13 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 from local.emulator import Emulator, Process
 from local.front import LocalRequest, LocalRoute
 from local.info import StackInfo
-from local.model_choice import Choice, ModelChoice
+from local.model_choice import Choice, TabModels
 from local.processes import ServiceError
 
 FREEZE_SECONDS = 60.0
@@ -35,7 +36,7 @@ class Controls:
         self,
         emulator: Emulator,
         info: StackInfo,
-        models: ModelChoice,
+        models: TabModels,
         services: Mapping[str, Running | None],
         journal: Callable[[str, str], dict[str, Any] | None],
     ) -> None:
@@ -53,6 +54,7 @@ class Controls:
     def routes(self) -> dict[str, LocalRoute]:
         """The routes by method and path."""
         return {
+            "GET /local/info": self._tell_info,
             "GET /local/agent": self._agent,
             "GET /local/models": self._tell_models,
             "POST /local/models": self._choose_model,
@@ -60,21 +62,29 @@ class Controls:
             "POST /local/break": self._break,
         }
 
-    async def info(self) -> dict[str, Any]:
-        """Describe the stack."""
+    async def _tell_info(self, request: LocalRequest) -> Any:
+        """Describe the stack as a tab has it: with the model that it has chosen, for which a process is made ready."""
         told = await self._info.tell()
-        return {**told, "offline": True, "model": "offline"} if self._models.offline else {**told, "offline": False}
+        if choice := request.choice:
+            self._emulator.warm(self._models.use(choice))
+            own = (await self._info.agent()).get("own_model")
+            return {**told, "offline": False, "model": own or choice.name}
+        offline = self._models.has_offline
+        return {**told, "offline": offline, **({"model": "offline"} if offline else {})}
 
-    async def _agent(self, _: LocalRequest) -> Any:
-        return await self._info.agent()
+    async def _agent(self, request: LocalRequest) -> Any:
+        return await self._info.agent(request.query.get("agent", ""))
 
-    async def _tell_models(self, _: LocalRequest) -> Any:
+    async def _tell_models(self, request: LocalRequest) -> Any:
         own = (await self._info.agent()).get("own_model")
-        return {**await self._models.tell(), "agent_model": own}
+        return {**await self._models.tell(request.choice), "agent_model": own}
 
     async def _choose_model(self, request: LocalRequest) -> Any:
-        self._models.choose(Choice.read(request.body))
-        return await self.info()
+        """Take a tab's new choice, null for the stack's own model, in place of the one that the request carries."""
+        choice = None if request.body is None else Choice.read(request.body)
+        if request.choice:
+            self._models.forget(request.choice)
+        return await self._tell_info(replace(request, choice=choice))
 
     async def _tell_processes(self, request: LocalRequest) -> Any:
         session = request.query.get("session_id", "")

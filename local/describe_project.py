@@ -16,17 +16,24 @@ MAX_SUGGESTIONS = 4
 
 
 def describe(names: list[str]) -> dict[str, Any]:
-    """Import the project and return the named settings and a description of its agent."""
+    """Import the project and return the named settings and a description of each agent, the default first."""
     from omniagent.ai.providers import chain_of
     from project import project  # found on the path of the functions
 
     settings = project.read_settings()
-    agent = next(iter(project.all_agents.values()))
-    model = ", ".join(chain_of(agent.model or settings.model))
-    told = {name: getattr(settings, name) for name in names}
+    agents = [
+        {
+            "id": name,
+            "model": ", ".join(chain_of(agent.model or settings.model)),
+            "own_model": agent.model,
+            **_agent(agent),
+        }
+        for name, agent in project.all_agents.items()
+    ]
     return {
-        "settings": {**told, "model": model},
-        "agent": {"model": model, "own_model": agent.model, **_agent(agent)},
+        "settings": {**{name: getattr(settings, name) for name in names}, "model": agents[0]["model"]},
+        "agents": agents,
+        "has_rule": project.choose_agent is not None,
     }
 
 

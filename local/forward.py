@@ -6,9 +6,12 @@ from contextlib import suppress
 import httpx
 
 from local.emulator.http import ClientGone, Exchange, Headers
+from local.model_choice import CHOICE_HEADER
 
-# Headers of a connection, not of the message. `host` is set for the other server.
-NOT_PASSED_ON = frozenset({"connection", "expect", "host", "keep-alive", "te", "transfer-encoding", "upgrade"})
+# Headers of a connection, not of the message, and a tab's key. `host` is set for the other server.
+NOT_PASSED_ON = frozenset(
+    {"connection", "expect", "host", "keep-alive", "te", "transfer-encoding", "upgrade", CHOICE_HEADER}
+)
 
 
 BAD_GATEWAY = 502
@@ -40,9 +43,14 @@ class Forwarder:
         await self._transport.aclose()
 
     async def forward(
-        self, exchange: Exchange, base_url: str, extra: Headers, on_answer: Callable[[httpx.Response], None]
+        self,
+        exchange: Exchange,
+        base_url: str,
+        extra: Headers,
+        on_answer: Callable[[httpx.Response], None],
+        added: Headers,
     ) -> None:
-        """Send the request to `base_url` and its answer back, with `extra` headers.
+        """Send the request to `base_url` with `added` headers, and its answer back with `extra` ones.
 
         `on_answer` is called when the answer begins and when it has ended. Raises Unreachable if there is no answer,
         and Failed for Lambda's own answer in place of a function's. If the answer breaks off later, the client's
@@ -52,7 +60,7 @@ class Forwarder:
         request = httpx.Request(
             exchange.method,
             base_url,
-            headers=_kept(exchange.headers),
+            headers=[*_kept(exchange.headers), *added],
             content=exchange.chunks() if has_body else None,
             # The path unchanged, not normalised by a URL parser.
             extensions={"target": exchange.target.encode("latin-1")},

@@ -18,12 +18,14 @@ from local.emulator.cors import is_preflight, preflight_headers, response_header
 from local.emulator.http import NO_STORE, BodyTooLarge, Exchange, Headers, Server
 from local.files import Files
 from local.forward import Failed, Forwarder, Unreachable
+from local.model_choice import CHOICE_HEADER, Choice, TabModels
 from local.places import HOME
 from local.ports import LOOPBACK
 from local.processes import ServiceError
 from local.template import Cors
 from local.traces import Traces, as_json
 from omniagent.http.serving import ALLOWED_HEADERS, ALLOWED_METHODS, EXPOSED_HEADERS, MAX_AGE_SECONDS
+from omniagent.session.ids import session_key, user_id_of
 
 PLAYGROUND = HOME / "local" / "playground"
 # First segment of a path -> the function that serves it.
@@ -55,24 +57,27 @@ NEIGHBOURS = Cors(
 )
 
 
-Info = Callable[[], Awaitable[Mapping[str, Any]]]
 BODY_LIMIT = 100_000
 
 
 @dataclass(frozen=True)
 class LocalRequest:
-    """A request of the page about the stack itself. `user` is the caller's name, as the functions take it."""
+    """A request of the page about the stack itself.
+
+    `user` is the caller's name, as the functions take it, `choice` the tab's own model.
+    """
 
     query: Mapping[str, str]
     body: Any
     user: str
+    choice: Choice | None = None
 
 
 LocalRoute = Callable[[LocalRequest], Awaitable[Any]]
 """Answers with JSON. Raises `ValueError` with a sentence for the person."""
 
 
-async def _nothing() -> dict[str, Any]:
+async def _nothing(_: LocalRequest) -> dict[str, Any]:
     """Describe a stack that is still starting."""
     return {}
 
@@ -86,8 +91,8 @@ class Front:
         self._causes = causes or Causes()
         self._files = Files(playground, PAGE_HEADERS)
         self._functions: Mapping[str, str] = {}
-        self._info: Info = _nothing
-        self._routes: Mapping[str, LocalRoute] = {}
+        self._routes: Mapping[str, LocalRoute] = {"GET /local/info": _nothing}
+        self._models: TabModels | None = None
         self._activity = Activity()
         self._forwarder = Forwarder()
         self._server = Server(self._handle, Callers(neighbours=True, visitors=True))
@@ -106,11 +111,13 @@ class Front:
                 raise ServiceError(f"Port {port} is in use: choose another one, such as PORT={port + 1}.") from None
             raise ServiceError(f"Port {port} cannot be used: {error.strerror}.") from None
 
-    def open_to(self, functions: Mapping[str, str], info: Info, routes: Mapping[str, LocalRoute] | None = None) -> None:
-        """Forward to these addresses, by the names of ROUTES, and serve what `info` and the local `routes` return."""
+    def open_to(
+        self, functions: Mapping[str, str], routes: Mapping[str, LocalRoute], models: TabModels | None = None
+    ) -> None:
+        """Forward to these addresses, by the names of ROUTES, and serve what the local `routes` return."""
         self._functions = functions
-        self._info = info
-        self._routes = routes or {}
+        self._routes = routes
+        self._models = models
 
     def changed(self) -> None:
         """Tell the pages that the stack's code or model has changed."""
@@ -147,8 +154,6 @@ class Front:
             await self._activity.tell(exchange, cors)
         elif route := self._routes.get(f"{exchange.method} {exchange.path}"):
             await self._local(exchange, route, cors)
-        elif exchange.path == "/local/info":
-            await _json(exchange, 200, await self._info(), cors)
         else:
             await self._files.answer(exchange)
 
@@ -157,16 +162,32 @@ class Front:
             await _problem(exchange, 503, "The stack is still starting.", cors)
             return
 
+        try:
+            choice = self._choice_for(exchange) if function == "chat" else None
+        except ValueError as error:
+            await _problem(exchange, 422, str(error), cors)
+            return
+
         def answered(response: httpx.Response) -> None:
             if exchange.method != "GET" and response.is_success:
+                if self._models and (session_id := response.headers.get("x-session-id")):
+                    self._models.claim(_key(exchange, session_id), choice)
                 self._activity.publish(exchange, _session_id(exchange, response))
 
+        added = self._models.headers(choice) if self._models else []
         try:
-            await self._forwarder.forward(exchange, self._functions[function], cors, answered)
+            await self._forwarder.forward(exchange, self._functions[function], cors, answered, added)
         except Failed as failed:
             await self._tell_failure(exchange, function, failed.request_id, cors)
         except Unreachable:
             await _problem(exchange, 502, f"The {function} function cannot be reached.", cors)
+
+    def _choice_for(self, exchange: Exchange) -> Choice | None:
+        """Return the model that answers: of a new message, the sender's; of a turn that is resumed, its own."""
+        if exchange.method == "GET" and self._models:
+            session_id = exchange.path.lstrip("/").removeprefix("chat/").partition("/")[0].partition(":")[0]
+            return self._models.owner(_key(exchange, session_id))
+        return Choice.from_header(exchange.header(CHOICE_HEADER))
 
     async def _local(self, exchange: Exchange, route: LocalRoute, cors: Headers) -> None:
         """Serve a local route. Only the page itself, or a program, changes the stack: no other page of this machine."""
@@ -180,7 +201,8 @@ class Front:
         query = {name: values[0] for name, values in parse_qs(urlsplit(exchange.target).query).items()}
         try:
             body = json.loads(await exchange.body(BODY_LIMIT)) if exchange.method != "GET" else None
-            answer = await route(LocalRequest(query, body, f"local:{exchange.header(USER) or 'me'}"))
+            choice = Choice.from_header(exchange.header(CHOICE_HEADER))
+            answer = await route(LocalRequest(query, body, _user(exchange), choice))
         except (ValueError, BodyTooLarge) as error:
             await _problem(exchange, 422, str(error), cors)
         else:
@@ -209,6 +231,14 @@ class Front:
             return
         spans = await self._traces.of_ended_turn(session_id, turn, seconds=TRACE_SECONDS)
         await _json(exchange, 200, {"spans": as_json(spans)}, cors)
+
+
+def _user(exchange: Exchange) -> str:
+    return f"local:{exchange.header(USER) or 'me'}"
+
+
+def _key(exchange: Exchange, session_id: str) -> str:
+    return session_key(user_id_of(_user(exchange)), session_id)
 
 
 def _session_id(exchange: Exchange, response: httpx.Response) -> str | None:

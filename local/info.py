@@ -26,6 +26,7 @@ TOLD = (
     "window_tokens",
 )
 READ = ("openai_api", *TOLD)
+SHOWN = ("id", "title", "description", "suggestions", "error")
 # Runs in the functions' environment: a project may need packages that only they have.
 DESCRIBE = Path(__file__).with_name("describe_project.py")
 READ_SECONDS = 30
@@ -38,14 +39,15 @@ class StackInfo:
     """
 
     def __init__(self, functions: Iterable[Function], environment: Mapping[str, str], *, built: bool = False) -> None:
-        """Take the functions and the environment that they are started with, which may change."""
+        """Take the functions and the environment that they are started with."""
         by_name = {function.short_name: function for function in functions}
         self._chat = by_name.get("chat") or next(iter(by_name.values()))
         self._added = environment
         self._built = built
-        self._read_of: tuple[int, str] | None = None
+        self._read_of: int | None = None
         self._settings: Mapping[str, Any] = {}
-        self._agent: Mapping[str, Any] = {}
+        self._agents: list[Mapping[str, Any]] = []
+        self._has_rule = False
         self._reading = asyncio.Lock()
 
     async def tell(self) -> dict[str, Any]:
@@ -56,14 +58,15 @@ class StackInfo:
             "model": settings["model"],
             "api": settings["openai_api"],
             "versions": {"omniagent": omniagent.__version__, "python": platform.python_version()},
-            "agent": {name: self._agent.get(name) for name in ("title", "description", "suggestions", "error")},
+            "agents": [{name: agent.get(name) for name in SHOWN} for agent in self._agents],
+            "has_rule": self._has_rule,
             **{name: settings[name] for name in TOLD},
         }
 
-    async def agent(self) -> Mapping[str, Any]:
-        """Return the agent's name, model, instructions and tools, or `error`: why the project cannot be read."""
+    async def agent(self, agent_id: str = "") -> Mapping[str, Any]:
+        """Return an agent's name, model, instructions and tools, or `error`: why the project cannot be read."""
         await self._refresh()
-        return self._agent
+        return next((agent for agent in self._agents if agent.get("id") == agent_id), self._agents[0])
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -72,10 +75,9 @@ class StackInfo:
     async def _refresh(self) -> None:
         async with self._reading:
             changed_at = max((file.stat().st_mtime_ns for file in self._chat.code.rglob("*.py")), default=0)
-            current = changed_at, self._environment.get("OMNIAGENT_MODEL", "")
-            if current != self._read_of:
+            if changed_at != self._read_of:
                 await asyncio.to_thread(self._read)
-                self._read_of = current
+                self._read_of = changed_at
 
     def _read(self) -> None:
         """Read the settings with the project's defaults, or without them if the project cannot be read."""
@@ -85,9 +87,10 @@ class StackInfo:
         except (IndexError, OSError, ServiceError, ValueError, subprocess.SubprocessError) as error:
             settings = self._of_the_environment()
             self._settings = {name: getattr(settings, name) for name in ("model", *READ)}
-            self._agent = {"error": str(getattr(error, "stderr", None) or error).strip()}
+            self._agents = [{"error": str(getattr(error, "stderr", None) or error).strip()}]
         else:
-            self._settings, self._agent = described["settings"], described["agent"]
+            self._settings, self._agents = described["settings"], described["agents"]
+            self._has_rule = described["has_rule"]
 
     def _run_project(self) -> str:
         if self._built:

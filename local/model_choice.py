@@ -1,21 +1,32 @@
-"""Which model answers on this machine: the offline one, a vendor's with a key from the page, or any compatible server.
+"""Which model answers a tab of the page: the stack's, a vendor's with the tab's key, or any compatible server.
 
-A key stays in the memory of this process, and of the functions that read it as a secret. It is never written or logged.
+A key stays in the tab, in the memory of this process, and of the functions' processes that answer for this tab alone:
+they read it as a secret at an address of their own. It is never written or logged.
 """
 
 import json
-from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 
+from local.emulator.http import Headers
+from local.secrets_api import SecretsApi
 from omniagent.tracing.redaction import hide
 
+CHOICE_HEADER = "x-model-choice"
+"""A tab's choice with its key, as percent-encoded JSON. Only the front reads it."""
+PROCESS_HEADER = "x-model-process"
 OPENAI = "https://api.openai.com/v1"
 OLLAMA = "http://127.0.0.1:11434"
 LOOK_SECONDS = 0.5
-VENDORS = ("offline", "openai", "anthropic", "compatible")
+VENDORS = ("openai", "anthropic", "compatible")
+KEPT = 4
+JOBS = frozenset({"run", "summary"})
+"""Functions whose events name the session's key, one each."""
 
 
 class InvalidChoice(ValueError):
@@ -28,12 +39,12 @@ class Choice:
 
     vendor: str
     model: str = ""
-    key: str = ""
+    key: str = field(default="", repr=False)
     url: str = ""
 
     @classmethod
     def read(cls, document: Any) -> "Choice":
-        """Read the JSON that the page sends."""
+        """Read the JSON of a tab."""
         if not isinstance(document, dict) or document.get("vendor") not in VENDORS:
             raise InvalidChoice(f"Choose one of {', '.join(VENDORS)}.")
         texts = {name: str(document.get(name) or "").strip() for name in ("model", "key", "url")}
@@ -42,16 +53,25 @@ class Choice:
             raise InvalidChoice("Enter a key.")
         if choice.vendor == "compatible" and not choice.url.startswith(("http://", "https://")):
             raise InvalidChoice("Enter the address of the server, such as http://127.0.0.1:11434/v1.")
-        if choice.vendor != "offline" and not choice.model:
+        if not choice.model:
             raise InvalidChoice("Enter the name of a model.")
         return choice
+
+    @classmethod
+    def from_header(cls, text: str) -> "Choice | None":
+        """Read CHOICE_HEADER. None: the tab has chosen nothing."""
+        return cls.read(json.loads(unquote(text))) if text else None
+
+    @property
+    def name(self) -> str:
+        """The model with the prefix of its API."""
+        prefix = {"anthropic": "anthropic/", "compatible": "openai-chat/"}.get(self.vendor, "")
+        return self.model if not prefix or self.model.startswith(prefix) else f"{prefix}{self.model}"
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables of the functions."""
-        prefix = {"anthropic": "anthropic/", "compatible": "openai-chat/"}.get(self.vendor, "")
-        name = self.model if not prefix or self.model.startswith(prefix) else f"{prefix}{self.model}"
-        return {"OMNIAGENT_MODEL": name, "OPENAI_BASE_URL": self.url or OPENAI, "ANTHROPIC_BASE_URL": ""}
+        return {"OMNIAGENT_MODEL": self.name, "OPENAI_BASE_URL": self.url or OPENAI, "ANTHROPIC_BASE_URL": ""}
 
     @property
     def secret(self) -> str:
@@ -60,61 +80,92 @@ class Choice:
         return json.dumps({name: self.key or "none"})
 
 
-class ModelChoice:
-    """Applies a choice to the functions' environment and secret, and has their processes replaced."""
+@dataclass(frozen=True)
+class _Chosen:
+    """`token` names a choice in the events of the chat function. Its variables hold no key."""
+
+    variables: Mapping[str, str]
+    token: str = field(default_factory=secrets.token_urlsafe)
+
+
+class TabModels:
+    """The models that tabs of the page have chosen.
+
+    A tab sends its choice with its requests. The turns that it asks for are answered by processes that were started
+    with this choice, and so are the jobs for them: those of a turn that is continued, of a summary, of a name.
+    """
 
     def __init__(
         self,
-        environment: MutableMapping[str, str],
-        secrets: MutableMapping[str, str],
-        restart: Callable[[], None],
+        secrets: SecretsApi,
+        shared_secrets: Mapping[str, str],
+        retire: Callable[[Mapping[str, str]], None],
         *,
         offline_url: str = "",
         ollama: str = OLLAMA,
     ) -> None:
-        """Start with the choice that `environment` and `secrets` stand for."""
-        self._environment = environment
+        """`retire` ends the processes with these variables."""
         self._secrets = secrets
-        self._restart = restart
-        self._offline_url = offline_url
+        self._shared_secrets = shared_secrets
+        self._retire = retire
         self._ollama = ollama
-        self._first = {name: environment.get(name) for name in Choice("offline").environment}
-        self._first_secret = secrets["openai"]
-        self._vendor = "offline" if offline_url else "environment"
+        self.has_offline = bool(offline_url)
+        self._chosen: dict[Choice, _Chosen] = {}
+        # By the session's key: whose turn is answered there.
+        self._sessions: dict[str, Choice] = {}
 
-    @property
-    def offline(self) -> bool:
-        """Whether the offline model answers."""
-        return self._vendor == "offline"
-
-    async def tell(self) -> dict[str, Any]:
-        """Describe the choice and what else there is, without a key."""
+    async def tell(self, choice: Choice | None) -> dict[str, Any]:
+        """Describe a tab's choice and what else there is, without a key."""
         names = await self._ollama_models()
         return {
-            "vendor": self._vendor,
-            "has_offline": bool(self._offline_url),
+            "vendor": choice.vendor if choice else "stack",
+            "has_offline": self.has_offline,
             "ollama": {"url": f"{self._ollama}/v1", "models": names} if names else None,
         }
 
-    def choose(self, choice: Choice) -> None:
-        """Use another model from the next request on. An answer that is running ends first."""
-        if choice.vendor == "offline":
-            if not self._offline_url:
-                raise InvalidChoice("This stack was started with a model of its own. Restart it without a key.")
-            self._apply(self._first, self._first_secret)
-        else:
+    def use(self, choice: Choice) -> Mapping[str, str]:
+        """Return the variables of the processes that answer with this choice. At most KEPT choices are remembered."""
+        if choice not in self._chosen:
             hide(choice.key)
-            self._apply(choice.environment, choice.secret)
-        self._vendor = choice.vendor
-        self._restart()
+            secrets_at = self._secrets.serve({**self._shared_secrets, "openai": choice.secret})
+            self._chosen[choice] = _Chosen({**choice.environment, **secrets_at})
+        self._chosen[choice] = self._chosen.pop(choice)  # the newest is the last
+        if len(self._chosen) > KEPT:
+            self.forget(next(iter(self._chosen)))
+        return self._chosen[choice].variables
 
-    def _apply(self, variables: Mapping[str, str | None], secret: str) -> None:
-        for name, value in variables.items():
-            if value is None:
-                self._environment.pop(name, None)
-            else:
-                self._environment[name] = value
-        self._secrets["openai"] = secret
+    def forget(self, choice: Choice) -> None:
+        """Forget a choice and its key, and end its processes. A tab that still has it sends it again."""
+        if chosen := self._chosen.pop(choice, None):
+            self._sessions = {key: other for key, other in self._sessions.items() if other != choice}
+            self._secrets.forget(chosen.variables)
+            self._retire(chosen.variables)
+
+    def claim(self, session: str, choice: Choice | None) -> None:
+        """Note whose turn is answered in a session, by its key: also its jobs use this choice."""
+        self._sessions.pop(session, None)
+        if choice in self._chosen:
+            self._sessions[session] = choice
+
+    def headers(self, choice: Choice | None) -> Headers:
+        """Return what a forwarded request carries so that `variables_of` finds the choice. The key is not in it."""
+        if choice is None:
+            return []
+        self.use(choice)
+        return [(PROCESS_HEADER, self._chosen[choice].token)]
+
+    def owner(self, session: str) -> Choice | None:
+        """Return whose turn is answered in a session, by its key."""
+        return self._sessions.get(session)
+
+    def variables_of(self, function: str, event: bytes) -> Mapping[str, str]:
+        """Return the variables of the processes that serve an event, added to the function's own."""
+        choice: Choice | None = None
+        if function == "chat":
+            choice = next((each for each, chosen in self._chosen.items() if chosen.token.encode() in event), None)
+        elif function in JOBS:
+            choice = next((each for key, each in self._sessions.items() if key.encode() in event), None)
+        return self._chosen[choice].variables if choice else {}
 
     async def _ollama_models(self) -> list[str]:
         """Return the models of an Ollama on this machine. Without one, there are none."""

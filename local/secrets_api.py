@@ -6,10 +6,12 @@ These may be real secrets, so only this process and the functions have them. The
 import json
 import secrets
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from local.cloudformation import ACCOUNT, REGION
-from local.emulator.http import BodyTooLarge, Exchange, Server, below
+from local.emulator.http import BodyTooLarge, Exchange, Server
 
+ENDPOINT = "AWS_ENDPOINT_URL_SECRETS_MANAGER"
 TARGET = "secretsmanager.GetSecretValue"
 BODY_LIMIT = 10_000
 _ARN = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:"
@@ -21,18 +23,22 @@ def secret_arn(name: str) -> str:
 
 
 class SecretsApi:
-    """Serves secrets by name or ARN."""
+    """Serves secrets by name or ARN. Each set of them has an address of its own."""
 
-    def __init__(self, values: Mapping[str, str]) -> None:
-        """Take the secrets by name."""
-        self._values = values
-        self._path = f"/{secrets.token_urlsafe()}"
+    def __init__(self) -> None:
+        """Start without secrets."""
+        self._sets: dict[str, Mapping[str, str]] = {}
         self._server = Server(self._handle)
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment that sends an AWS SDK here."""
-        return {"AWS_ENDPOINT_URL_SECRETS_MANAGER": f"http://{self._server.address}{self._path}"}
+    def serve(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Serve these secrets, by name, and return the environment that sends an AWS SDK to them."""
+        path = f"/{secrets.token_urlsafe()}"
+        self._sets[path] = values
+        return {ENDPOINT: f"http://{self._server.address}{path}"}
+
+    def forget(self, environment: Mapping[str, str]) -> None:
+        """Serve the secrets of this environment no more."""
+        del self._sets[urlsplit(environment[ENDPOINT]).path]
 
     async def start(self) -> None:
         """Listen on a free port."""
@@ -43,27 +49,29 @@ class SecretsApi:
         await self._server.close()
 
     async def _handle(self, exchange: Exchange) -> None:
-        if below(self._path, exchange.path) not in {"", "/"}:
+        values = self._sets.get(exchange.path.removesuffix("/"))
+        if values is None:
             await exchange.respond(404)
         elif exchange.header("x-amz-target") != TARGET:
             await _refuse(exchange, "InvalidRequestException", f"Here is only {TARGET}.")
         else:
-            await self._tell(exchange)
-
-    async def _tell(self, exchange: Exchange) -> None:
-        try:
-            name = str(json.loads(await exchange.body(BODY_LIMIT))["SecretId"]).removeprefix(_ARN)
-        except (BodyTooLarge, KeyError, TypeError, ValueError):
-            await _refuse(exchange, "InvalidParameterException", "SecretId is missing.")
-            return
-        if name not in self._values:
-            await _refuse(exchange, "ResourceNotFoundException", "Secrets Manager can't find the specified secret.")
-            return
-        secret = {"ARN": secret_arn(name), "Name": name, "SecretString": self._values[name]}
-        await exchange.respond(200, _JSON, json.dumps(secret).encode())
+            await _tell(exchange, values)
 
 
 _JSON = [("content-type", "application/x-amz-json-1.1")]
+
+
+async def _tell(exchange: Exchange, values: Mapping[str, str]) -> None:
+    try:
+        name = str(json.loads(await exchange.body(BODY_LIMIT))["SecretId"]).removeprefix(_ARN)
+    except (BodyTooLarge, KeyError, TypeError, ValueError):
+        await _refuse(exchange, "InvalidParameterException", "SecretId is missing.")
+        return
+    if name not in values:
+        await _refuse(exchange, "ResourceNotFoundException", "Secrets Manager can't find the specified secret.")
+        return
+    secret = {"ARN": secret_arn(name), "Name": name, "SecretString": values[name]}
+    await exchange.respond(200, _JSON, json.dumps(secret).encode())
 
 
 async def _refuse(exchange: Exchange, error_type: str, message: str) -> None:

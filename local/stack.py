@@ -23,7 +23,7 @@ from local.front import PLAYGROUND, Front
 from local.heartbeat import heartbeat
 from local.info import StackInfo
 from local.model.process import ModelProcess
-from local.model_choice import ModelChoice
+from local.model_choice import TabModels
 from local.mongod import Mongod, check_mongodb, find_mongod
 from local.processes import ServiceError, make_private
 from local.secrets_api import SecretsApi, secret_arn
@@ -197,26 +197,34 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
         mongod, aws, model = await _start_services(options, stack)
         uri = mongod.uri if mongod else options.mongodb_uri
         secret_values = {"mongodb": uri, "openai": options.model_secret}
-        secrets_api = SecretsApi(secret_values)
+        secrets_api = SecretsApi()
         stack.push_async_callback(secrets_api.close)
         await secrets_api.start()
+        secrets_at = secrets_api.serve(secret_values)
         template = await asyncio.to_thread(_deploy, options, aws, model)
         functions = _functions(options, template)
         # The collector is this process: message text stays on this machine.
         traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": front.url, "TRACE_CONTENT": "true"} if front else {}
         claude = {"ANTHROPIC_BASE_URL": model.base_url if model else options.anthropic_base_url}
-        environment = {**aws.environment, **secrets_api.environment, **traced, **claude, **options.environment}
+        environment = {**aws.environment, **secrets_at, **traced, **claude, **options.environment}
         on_line = options.emulator.get("on_line", log_line)
 
         def hear(function: str, line: str) -> None:
             causes.add(function, line)
             on_line(function, line)
 
+        models = TabModels(
+            secrets_api,
+            secret_values,
+            lambda variables: emulator.retire(variables),  # noqa: PLW0108 - it is created below
+            offline_url=model.base_url if model else "",
+        )
         emulator = await stack.enter_async_context(
             Emulator(
                 functions,
                 environment=environment,
                 built=template.built,
+                variables_of=models.variables_of,
                 **{"sqs": aws.sqs, **options.emulator, "on_line": hear},
             )
         )
@@ -224,15 +232,10 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
             urls = {function.short_name: emulator.url_of(function.short_name) for function in functions if function.url}
             info = StackInfo(functions, environment, built=template.built)
 
-            def restart() -> None:
-                emulator.retire()
-                front.changed()
-
-            models = ModelChoice(environment, secret_values, restart, offline_url=model.base_url if model else "")
             turns = functions[0].environment.get("TURNS_TABLE", "")
             journal = partial(heartbeat, aws.dynamodb, turns)
             controls = Controls(emulator, info, models, {"mongodb": mongod, "model": model}, journal)
-            front.open_to(urls, controls.info, controls.routes)
+            front.open_to(urls, controls.routes, models)
         yield Stack(functions, emulator, aws, uri, mongod, model, front, traces)
 
 
@@ -308,4 +311,7 @@ def _functions(options: StackOptions, template: Template) -> list[Function]:
     if options.auth == "none":
         unguarded = {"AUTH_MODE": "none", "OMNIAGENT_LOCAL": "1"}
         wanted = [function.having(unguarded).without_signatures() for function in wanted]
+    if options.port is not None:
+        # A tab's processes serve the jobs of its own sessions only.
+        wanted = [function.one_by_one() for function in wanted]
     return [options.change(function) for function in wanted]

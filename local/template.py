@@ -90,6 +90,10 @@ class Function:
         """Return this function with other settings, and with `environment` added to its own."""
         return replace(self, environment={**self.environment, **(environment or {})}, **changes)
 
+    def one_by_one(self) -> Self:
+        """Return this function with queues that give it one message at a time."""
+        return replace(self, queues=tuple(replace(queue, batch_size=1) for queue in self.queues))
+
     def without_signatures(self) -> Self:
         """Return this function with an address that anyone may call."""
         return replace(self, url=replace(self.url, auth_type="NONE")) if self.url else self

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -68,7 +69,9 @@ class Emulator:
     `freeze` stops a process between invocations. A process that does not ask for work within `start_seconds` is killed,
     however busy the machine is. `limits` are Lambda's own; a test may lower them. `launcher` starts processes in
     another way. Of the functions in `spare`, a free process is kept ready, and one whose reader left is told so,
-    unlike on Lambda. With `api_gateway`, the functions that have a URL are also behind a REST API.
+    unlike on Lambda. An event for which `variables_of` returns more variables, by the function's short name, is served
+    only by processes that were started with the same. With `api_gateway`, the functions that have a URL are also behind
+    a REST API.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Emulator:
         limits: Limits = Limits(),
         launcher: NewLauncher = ColdStart,
         spare: Iterable[str] = (),
+        variables_of: Callable[[str, bytes], Mapping[str, str]] = lambda _function, _event: {},
         on_line: Callable[[str, str], None] = log_line,
     ) -> None:
         """Set what to run; nothing is started yet. `ports` are by a function's short name."""
@@ -109,6 +113,7 @@ class Emulator:
         self._limits = limits
         self._launcher = launcher
         self._spare = frozenset(spare)
+        self._variables_of = variables_of
         self._on_line = on_line
         self._stack = AsyncExitStack()
         self._pools: dict[str, Pool] = {}
@@ -196,10 +201,15 @@ class Emulator:
         """Stop one of the emulator's processes for a while, in the middle of its work."""
         next(item for pool in self._pools.values() for item in pool.environments if item.pid == pid).pause(seconds)
 
-    def retire(self) -> None:
-        """Replace every process, and every snapshot, by one of the current source and environment."""
+    def retire(self, extra: Mapping[str, str] | None = None) -> None:
+        """Replace every process, and every snapshot, by one of the current source; or those with these variables."""
         for pool in self._pools.values():
-            pool.retire()
+            pool.retire(extra)
+
+    def warm(self, extra: Mapping[str, str]) -> None:
+        """Start a spare process with these more variables of each function that keeps one, if none is free."""
+        for pool in self._pools.values():
+            pool.keep_spare(extra)
 
     async def settled(self) -> None:
         """Wait until no invocation runs."""
@@ -216,6 +226,7 @@ class Emulator:
             limits=self._limits,
             launcher=self._launcher,
             spare=function.short_name in self._spare,
+            variables_of=partial(self._variables_of, function.short_name),
         )
         self._pools[function.logical_id] = pool
         stack.push_async_callback(pool.close)

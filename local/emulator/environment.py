@@ -5,7 +5,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 
@@ -35,6 +35,7 @@ class Environment:
         self,
         launcher: Launcher,
         *,
+        extra: Mapping[str, str],
         timeout: float,
         most: int,
         version: str,
@@ -43,8 +44,9 @@ class Environment:
         on_line: Callable[[str], None],
         on_end: Callable[["Environment"], None],
     ) -> None:
-        """Prepare; `start` starts the process."""
+        """Prepare; `start` starts the process. It serves events for which its `extra` variables are meant."""
         self._launcher = launcher
+        self.extra = extra
         self._timeout = timeout
         self._most = most
         self._version = version
@@ -79,10 +81,9 @@ class Environment:
         """Whether it has sent an answer and is about to ask for work again."""
         return self.state is State.BUSY and any(invocation.ended for invocation in self.invocations)
 
-    @property
-    def is_free(self) -> bool:
-        """Whether it may be given the next invocation, once it is idle."""
-        return not self.reserved and not self.retired
+    def serves(self, extra: Mapping[str, str]) -> bool:
+        """Whether it may be given an invocation that needs these more variables, once it is idle."""
+        return not self.reserved and not self.retired and self.extra == extra
 
     async def start(self, seconds: float, most_seconds: float) -> None:
         """Start the process and wait until it asks for work. Raises FunctionFailed if it does not.

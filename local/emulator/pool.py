@@ -3,11 +3,12 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from local.cloudformation import ACCOUNT, REGION
 from local.emulator.environment import Environment, State
 from local.emulator.invocation import FunctionFailed, Invocation
-from local.emulator.launch import ColdStart, NewLauncher
+from local.emulator.launch import ColdStart, Launcher, NewLauncher
 from local.emulator.limits import Limits
 from local.emulator.sandbox import Sandbox
 from local.emulator.snapshot import Snapshot
@@ -39,14 +40,19 @@ class Pool:
         limits: Limits = Limits(),
         launcher: NewLauncher = ColdStart,
         spare: bool = False,
+        variables_of: Callable[[bytes], Mapping[str, str]] = lambda _: {},
     ) -> None:
         """Start with no process.
 
-        With `spare`, one is kept free while others are busy, and a reader that leaves frees its own.
+        With `spare`, one is kept free while others are busy, and a reader that leaves frees its own. An event for which
+        `variables_of` returns more variables is served only by processes that were started with the same.
         """
         self.spare = spare
         self._starting: asyncio.Task[None] | None = None
         self._sandbox = sandbox
+        self._variables = variables
+        self._variables_of = variables_of
+        self._new_launcher = launcher
         self._limit = limit
         self.limits = limits
         self._freeze = freeze
@@ -72,8 +78,9 @@ class Pool:
 
     async def invoke(self, payload: bytes, *, client_context: str = "") -> Invocation:
         """Give an event to a process. Raises Throttled if none is free, FunctionFailed if none starts."""
-        environment = await self._acquire()
-        self._keep_spare()
+        extra = self._variables_of(payload)
+        environment = await self._acquire(extra)
+        self.keep_spare(extra)
         invocation = Invocation(payload, arn=self.arn, client_context=client_context)
         environment.run(invocation)
         return invocation
@@ -83,22 +90,23 @@ class Pool:
         while busy := [item for item in self.environments if item.state is State.BUSY]:
             await asyncio.gather(*(item.rested() for item in busy))
 
-    def retire(self) -> None:
-        """Replace every process: an idle one now, a busy one after its invocation."""
-        if self.snapshot is not None:
+    def retire(self, extra: Mapping[str, str] | None = None) -> None:
+        """Replace every process, or those with these more variables: an idle one now, a busy one after its work."""
+        if self.snapshot is not None and extra is None:
             self.snapshot.retake()
         for environment in list(self.environments):
-            environment.retire()
+            if extra in (None, environment.extra):
+                environment.retire()
 
-    def _keep_spare(self) -> None:
+    def keep_spare(self, extra: Mapping[str, str]) -> None:
         """Start a process for the next invocation before it comes, if none is free."""
-        has_spare = any(item.is_free and item.state in {State.IDLE, State.STARTING} for item in self.environments)
+        has_spare = any(item.serves(extra) and item.state is State.IDLE for item in self.environments)
         if self.spare and not has_spare and not self._starting and len(self.environments) < self._limit:
-            self._starting = asyncio.create_task(self._start_spare())
+            self._starting = asyncio.create_task(self._start_spare(extra))
 
-    async def _start_spare(self) -> None:
+    async def _start_spare(self, extra: Mapping[str, str]) -> None:
         try:
-            (await self._start()).reserved = False
+            (await self._start(extra)).reserved = False
         except FunctionFailed:  # its log says why, and the next invocation tries again
             pass
         finally:
@@ -112,21 +120,21 @@ class Pool:
         await asyncio.gather(*(environment.close() for environment in list(self.environments)))
         await self._launcher.close()
 
-    async def _acquire(self) -> Environment:
+    async def _acquire(self, extra: Mapping[str, str]) -> Environment:
         """Return an idle process, reserved for the caller."""
         for environment in self.environments:
-            if environment.has_room and environment.is_free:
+            if environment.has_room and environment.serves(extra):
                 environment.reserved = True
                 return environment
         for environment in list(self.environments):
-            if environment.finishing and environment.is_free and await self._rests(environment):
+            if environment.finishing and environment.serves(extra) and await self._rests(environment):
                 return environment
         if self._starting:
             await asyncio.wait([self._starting])
-            return await self._acquire()
+            return await self._acquire(extra)
         if len(self.environments) >= self._limit:
             raise Throttled(f"{self.function.name} has {self._limit} processes, all busy")
-        return await self._start()
+        return await self._start(extra)
 
     async def _rests(self, environment: Environment) -> bool:
         """Reserve a process that is about to be free. Returns whether it became free in time."""
@@ -141,21 +149,29 @@ class Pool:
             environment.reserved = rests
         return rests
 
-    async def _start(self) -> Environment:
+    async def _start(self, extra: Mapping[str, str]) -> Environment:
         """Start a process. If it is not ready in time, start another with the function's timeout, as Lambda does."""
         try:
-            return await self._started(self.limits.init_seconds)
+            return await self._started(self.limits.init_seconds, extra)
         except FunctionFailed as failure:
             if failure.error_type != "Sandbox.Timedout" or self.snapshot is not None:
                 raise
             self._line(
                 f"INIT_REPORT Init Duration: {self.limits.init_seconds * 1000:.2f} ms Phase: init Status: timeout"
             )
-        return await self._started(self.function.timeout)
+        return await self._started(self.function.timeout, extra)
 
-    async def _started(self, seconds: float) -> Environment:
+    def _launcher_with(self, extra: Mapping[str, str]) -> Launcher:
+        if not extra:
+            return self._launcher
+        # A snapshot has the function's own variables.
+        sandbox = replace(self._sandbox, function=self.function.having(snap_start=False))
+        return self._new_launcher(sandbox, {**self._variables, **extra}, self._line)
+
+    async def _started(self, seconds: float, extra: Mapping[str, str]) -> Environment:
         environment = Environment(
-            self._launcher,
+            self._launcher_with(extra),
+            extra=extra,
             timeout=self.function.timeout,
             most=self.function.requests_at_once,
             version=self._sandbox.version,

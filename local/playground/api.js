@@ -1,6 +1,6 @@
 /** The HTTP API: one method per route. Every failure is an `ApiError` that a person can read. */
 
-import { isLocal } from "./connection.js";
+import { isLocal, saveConnection } from "./connection.js";
 import { newId } from "./ids.js";
 
 /** @import { AgentDescription, Feedback, Message, ModelOptions, Processes, Request, Session, Span, StackInfo, Summary } from "./types.js" */
@@ -149,9 +149,9 @@ export class Api {
     return this.#local("/local/info");
   }
 
-  /** @returns {Promise<AgentDescription | null>} */
-  async agent() {
-    return this.#local("/local/agent");
+  /** @param {string} id The first without one. @returns {Promise<AgentDescription | null>} */
+  async agent(id) {
+    return this.#local(`/local/agent?agent=${encodeURIComponent(id)}`);
   }
 
   /** @returns {Promise<ModelOptions | null>} */
@@ -159,9 +159,22 @@ export class Api {
     return this.#local("/local/models");
   }
 
-  /** Returns the stack as it is then. @param {object} choice @returns {Promise<StackInfo>} */
+  /**
+   * Let another model answer this tab, with its key, or null: the stack's own. Returns the stack as it is then.
+   * @param {object | null} choice
+   * @returns {Promise<StackInfo>}
+   */
   async chooseModel(choice) {
-    return (await this.#fetch("", "/local/models", { method: "POST", body: choice })).json();
+    const info = await (await this.#fetch("", "/local/models", { method: "POST", body: choice })).json();
+    this.#connection.model = choice ?? undefined;
+    saveConnection(this.#connection);
+    return info;
+  }
+
+  /** The tab's model and its key go only where a model may be called. @param {string} where @returns {Record<string, string>} */
+  #modelHeaders(where) {
+    const { model } = this.#connection;
+    return model && /^\/(chat|local)\b/.test(where) ? { "x-model-choice": encodeURIComponent(JSON.stringify(model)) } : {};
   }
 
   /** @param {string} sessionId @returns {Promise<Processes | null>} */
@@ -223,19 +236,19 @@ export class Api {
   }
 
   /**
-   * @typedef {{ method?: string, body?: object }} Options
+   * @typedef {{ method?: string, body?: object | null }} Options
    * @param {string} base
    * @param {string} where
    * @param {Options} [options]
    */
   async #fetch(base, where, { method = "GET", body } = {}) {
     /** @type {Record<string, string>} */
-    const headers = body ? { "content-type": "application/json" } : {};
-    if (this.isLocal) Object.assign(headers, { "x-client-id": this.#clientId }, this.#userHeaders());
+    const headers = body === undefined ? {} : { "content-type": "application/json" };
+    if (this.isLocal) Object.assign(headers, { "x-client-id": this.#clientId }, this.#userHeaders(), this.#modelHeaders(where));
     if (this.#connection.token) headers.authorization = `Bearer ${this.#connection.token}`;
     let response;
     try {
-      response = await fetch(base + where, { method, headers, body: body && JSON.stringify(body), cache: "no-store" });
+      response = await fetch(base + where, { method, headers, body: body === undefined ? body : JSON.stringify(body), cache: "no-store" });
     } catch {
       throw new ApiError(0, { title: "No connection", detail: "The server cannot be reached.", code: "offline" });
     }

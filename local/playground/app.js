@@ -9,6 +9,7 @@ import { SessionList } from "./session-list.js";
 import { NOT_LOADED } from "./problems.js";
 import { SummaryStore } from "./summary-store.js";
 import { testOf } from "./test-writer.js";
+import { AgentPicker } from "./view/agent-picker.js";
 import { AgentView } from "./view/agent.js";
 import { BreakMenu } from "./view/break-menu.js";
 import { ChatView } from "./view/chat.js";
@@ -50,6 +51,12 @@ class App {
   #drawer = new Drawer();
   #events = new EventLogView();
   #agent = new AgentView();
+  /** @type {string | undefined} The agent that the panel shows. */
+  #described;
+  #agents = new AgentPicker((id) => {
+    this.#chat.agent = id;
+    this.#render();
+  });
   #panel = new Panel((tab) => this.#showTab(tab));
   #queue = new QueueView({
     sendQueued: (index) => this.#send(this.#chat.takeQueued(index)),
@@ -208,7 +215,12 @@ class App {
   #showTab(tab) {
     this.#render();
     if (tab === "inbox") void this.#inbox.refresh();
-    if (tab === "agent") void this.#agent.show(() => this.#api.agent());
+    if (tab === "agent") this.#showAgent();
+  }
+
+  #showAgent() {
+    this.#described = this.#agentId;
+    void this.#agent.show(() => this.#api.agent(this.#described ?? ""));
   }
 
   /** @param {Conversation} chat */
@@ -349,10 +361,15 @@ class App {
     }
   }
 
+  /** The agent of the open chat, as far as one is known or chosen. */
+  get #agentId() {
+    return this.#sessions.find(this.#chat.id)?.agent ?? this.#chat.agent;
+  }
+
   /** Whether the stack can be reached, and its agent loaded. */
   #stackState() {
     if (this.#activity?.isLost || this.#sessions.error?.isOffline) return "gone";
-    return this.#info?.agent?.error ? "broken" : "";
+    return this.#info?.agents?.[0]?.error ? "broken" : "";
   }
 
   #show() {
@@ -360,15 +377,19 @@ class App {
     const name = session?.name || "New chat";
     const { summary, rebuilding } = this.#summary;
     byId("chat-name").textContent = name;
-    const agent = this.#info?.agent?.title ?? "";
-    const product = agent || "OmniAgent";
+    const agents = this.#info?.agents ?? [];
+    const agent = agents.find(({ id }) => id === this.#agentId) ?? agents[0];
+    const product = agents[0]?.title || "OmniAgent";
     document.title = session?.name ? `${name} · ${product}` : product;
     byId("brand-name").textContent = product;
-    this.#composer.asks = agent;
+    this.#composer.asks = agent?.title ?? "";
+    const isNew = !session && !this.#chat.messages.length && this.#chat.phase === "idle";
+    this.#agents.update(this.#info, { id: this.#agentId, isNew });
+    if (this.#agentId !== this.#described) this.#showAgent();
     this.#models.update(this.#info);
     this.#break.update(this.#info);
     this.#user.update(this.#connection.user, this.#info !== null);
-    this.#view.info = this.#info;
+    this.#view.show(this.#info, agent);
     byId("rename").hidden = !session;
     const state = this.#stackState();
     byId("stack-dot").className = `dot ${state}`;

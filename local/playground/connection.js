@@ -6,9 +6,11 @@
  * @property {string} sessionsUrl
  * @property {string} token
  * @property {{ name: string, category: string }} [user] Whom a local stack takes this tab's user for.
+ * @property {object} [model] The model that this tab has chosen on a local stack, with its key.
  */
 
 const USER = "omniagent.user";
+const MODEL = "omniagent.model";
 const URLS = "omniagent.urls";
 const TOKEN = "omniagent.token";
 
@@ -16,15 +18,17 @@ const TOKEN = "omniagent.token";
 export function loadConnection() {
   const { chatUrl = "", sessionsUrl = "" } = JSON.parse(localStorage.getItem(URLS) ?? "{}");
   const user = JSON.parse(sessionStorage.getItem(USER) ?? "null") ?? undefined;
-  return { chatUrl, sessionsUrl, token: sessionStorage.getItem(TOKEN) ?? "", user };
+  const model = JSON.parse(sessionStorage.getItem(MODEL) ?? "null") ?? undefined;
+  return { chatUrl, sessionsUrl, token: sessionStorage.getItem(TOKEN) ?? "", user, model };
 }
 
 /**
- * Remember a connection. The token is forgotten with the tab: it is worth more than the addresses.
+ * Remember a connection. The token and the model's key are forgotten with the tab: they are worth more than the addresses.
  * @param {Connection} connection
  */
-export function saveConnection({ chatUrl, sessionsUrl, token, user }) {
+export function saveConnection({ chatUrl, sessionsUrl, token, user, model }) {
   sessionStorage.setItem(USER, JSON.stringify(user ?? null));
+  sessionStorage.setItem(MODEL, JSON.stringify(model ?? null));
   localStorage.setItem(URLS, JSON.stringify({ chatUrl, sessionsUrl }));
   sessionStorage.setItem(TOKEN, token);
 }

@@ -45,6 +45,8 @@ export class Conversation extends EventTarget {
   summarizedTo = 0;
   /** @type {string[]} Written during an answer, sent one after the other once it has ended well. */
   queued = [];
+  /** @type {string | undefined} The agent that the user has chosen for a new chat. */
+  agent;
   #api;
   /** @type {Message | null} An answer that is read again, and not yet shown. */
   #held = null;
@@ -263,7 +265,7 @@ export class Conversation extends EventTarget {
   /** @param {Message} message @param {{ patient?: boolean, before?: Message[] }} [how] */
   async #ask(message, { patient = false, before } = {}) {
     const parent = this.messages[this.messages.indexOf(message) - 1];
-    const body = { id: this.id, parentId: parent?.id, messages: [sent(message)], trigger: "submit-message" };
+    const body = { id: this.id, agent: this.agent, parentId: parent?.id, messages: [sent(message)], trigger: "submit-message" };
     await this.#turn(() => this.#chat(body, patient ? ATTEMPTS.busy : 0), { live: true, before });
   }
 

@@ -89,6 +89,7 @@
  * @property {string | null} name
  * @property {number} latestTurnNumber
  * @property {boolean} answering
+ * @property {string | null} [agent] Its name, where there are several.
  * @property {boolean} waiting
  * @property {string} createdAt
  * @property {string} updatedAt
@@ -109,16 +110,17 @@
  * @property {number} context_max_turns
  * @property {number} window_tokens The window is full at so many tokens.
  * @property {number} lease_seconds Without a sign of life for so long, a turn is taken over.
- * @property {AgentTitle} [agent]
+ * @property {AgentTitle[]} [agents] The default first.
+ * @property {boolean} [has_rule] Whether the project's rule chooses where nobody did.
  *
- * @typedef {{ title?: string, description?: string, suggestions?: string[], error?: string }} AgentTitle
+ * @typedef {{ id?: string, title?: string, description?: string, suggestions?: string[], error?: string }} AgentTitle
  *
  * @typedef {object} Processes What `/local/processes` tells.
  * @property {{ function: string, pid: number, state: string, here: boolean }[]} processes
  * @property {{ records: number, runs: number, age_ms: number } | null} journal Of the newest turn.
  *
  * @typedef {object} ModelOptions What `/local/models` tells.
- * @property {string} vendor Who answers now.
+ * @property {string} vendor Who answers this tab: `stack` for its own model.
  * @property {boolean} has_offline
  * @property {string | null} agent_model The model that the agent's source names.
  * @property {{ url: string, models: string[] } | null} ollama

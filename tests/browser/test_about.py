@@ -1,13 +1,19 @@
 """The page is about the agent that is being written, and about the model that answers."""
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.async_api import Page, Route, expect
+from pymongo import MongoClient
 
 from local.background import BackgroundStack
 from local.model import OfflineModel
-from tests.browser.playground import Playground
+from local.stack import Stack
+from tests.browser.playground import OpenPage, Playground
+
+OFFLINE = "Offline model · add a key"
 
 TODO = {"title": "To-do list", "description": "Keeps your tasks.", "suggestions": ["Add a task", "What is due?"]}
 
@@ -28,7 +34,7 @@ async def test_the_page_shows_the_agents_name_and_suggestions_also_after_a_chang
 
     async def tell(route: Route) -> None:
         info = await (await route.fetch()).json()
-        await route.fulfill(json={**info, "agent": TODO})
+        await route.fulfill(json={**info, "agents": [TODO]})
 
     await page.route("**/local/info", tell)
     stack.loop.call_soon_threadsafe(stack.stack.changed)  # as after a file was saved
@@ -39,10 +45,10 @@ async def test_the_page_shows_the_agents_name_and_suggestions_also_after_a_chang
     await expect(playground.questions).to_have_text(["What is due?"])
 
 
-async def test_another_model_answers_at_its_price_with_a_key_that_nothing_keeps(
-    playground: Playground, page: Page, stack: BackgroundStack
+async def test_a_key_serves_the_chats_of_its_tab_alone_and_is_kept_nowhere_else(
+    playground: Playground, page: Page, open_page: OpenPage, stack: BackgroundStack
 ) -> None:
-    chip = page.get_by_role("button", name="Offline model · add a key")
+    chip, chosen = (page.get_by_role("button", name=name) for name in (OFFLINE, "openai-chat/gpt-6-luna"))
     with OfflineModel() as other:
         await chip.click()
         dialog = page.get_by_role("dialog", name="Model")
@@ -53,25 +59,48 @@ async def test_another_model_answers_at_its_price_with_a_key_that_nothing_keeps(
         await dialog.get_by_label("Model", exact=True).fill("gpt-6-luna")
         await dialog.get_by_label("Key", exact=True).fill("key-of-this-tab")
         await playground.button("Use this model").click()
-        await expect(page.get_by_role("button", name="openai-chat/gpt-6-luna")).to_be_visible()
+        await expect(chosen).to_be_visible()
         await playground.ask("[echo:From the other one]")
         await expect(playground.answer).to_contain_text("From the other one")
         await expect(playground.answer).to_contain_text(re.compile(r"tokens.* · [\d.]+ ¢"))
         assert other.requests[0].body["model"] == "gpt-6-luna"
-        kept = await page.evaluate("JSON.stringify([localStorage, sessionStorage])")
-        assert "key-of-this-tab" not in kept
-        async with playground.api() as api:
-            assert "key-of-this-tab" not in (await api.get("/local/models")).text
-        emulator = stack.stack.emulator
-        assert not [
-            line for name in ("chat", "sessions", "summary", "run") for line in emulator.logs(name) if "key-of" in line
-        ]
-        await page.get_by_role("button", name="openai-chat/gpt-6-luna").click()
+
+        asked = len(other.requests)
+        tab = await open_page(f"/#/chat/{playground.session_id}")
+        await expect(tab.page.get_by_role("button", name=OFFLINE)).to_be_visible()
+        await tab.ask("[echo:From the stack's own]")
+        assert len(other.requests) == asked, "another tab of the same user, in the same chat, has no key"
+        assert "key-of" not in await tab.page.evaluate("JSON.stringify([localStorage, sessionStorage])")
+
+        await page.reload()
+        await expect(chosen).to_be_visible()
+        await playground.ask("[echo:With the key again]")
+        assert len(other.requests) > asked
+        assert "key-of" not in await page.evaluate("JSON.stringify(localStorage)")
+        assert "key-of" not in repr([*all_documents(stack.stack)])
+        logs = [stack.stack.emulator.logs(name) for name in ("chat", "sessions", "summary", "run")]
+        assert "key-of" not in repr(logs)
+
+        await chosen.click()
         await dialog.get_by_role("radio", name="Offline model").check()
         await playground.button("Use this model").click()
-    await expect(chip).to_be_visible()
-    await playground.ask("Hello")
-    await expect(playground.answer).to_contain_text("I am the offline model")
+        await expect(chip).to_be_visible()
+        assert "key-of" not in await page.evaluate("JSON.stringify([localStorage, sessionStorage])")
+        asked = len(other.requests)
+        await playground.ask("Hello")
+        await expect(playground.answer).to_contain_text("I am the offline model")
+        assert len(other.requests) == asked
+
+
+def all_documents(stack: Stack) -> Iterator[object]:
+    """Everything that the stack stores."""
+    with MongoClient[dict[str, Any]](stack.mongodb_uri) as client:
+        for name in client.list_database_names():
+            for collection in client[name].list_collection_names():
+                yield from client[name][collection].find()
+    dynamodb = stack.aws.dynamodb
+    for table in dynamodb.list_tables()["TableNames"]:
+        yield from dynamodb.scan(TableName=table)["Items"]
 
 
 async def test_each_kind_of_token_has_its_price(playground: Playground, page: Page) -> None:

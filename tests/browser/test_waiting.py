@@ -157,3 +157,30 @@ async def test_a_clients_tool_takes_json_says_what_does_not_fit_and_every_card_i
     await playground.ended()
     states = [part["state"] for part in (await playground.stored())[-1]["parts"] if part["type"].startswith("tool-")]
     assert states == ["output-available", "output-available", "output-error"]
+
+
+async def test_a_new_chat_chooses_one_of_several_agents_and_shows_it_from_then_on(playground: Playground) -> None:
+    page = playground.page
+    picker = page.get_by_role("combobox", name="Agent")
+    await expect(picker.locator("option")).to_have_text(["Shop", "Sales desk"])
+    await expect(page.get_by_role("heading", name="Shop")).to_be_visible()
+    await picker.select_option("Sales desk")
+    await expect(playground.message).to_have_attribute("placeholder", "Ask Sales desk")
+    await page.get_by_role("button", name="What do you need?").click()
+    await playground.ended()
+    for _ in ("live", "reloaded"):
+        await expect(page.locator("#agent-name")).to_have_text("Sales desk")
+        await expect(picker).to_be_hidden()
+        await page.reload()
+    async with playground.api() as api:
+        assert (await api.get(f"/sessions/{playground.session_id}")).json()["agent"] == "sales"
+    await playground.button("Details").click()
+    await page.get_by_role("tab", name="Agent").click()
+    await expect(page.get_by_role("tabpanel")).to_contain_text("Sell.")
+    await playground.button("New chat").click()
+    await expect(picker).to_have_value("shop")
+    await playground.ask("[echo:Hello]")
+    await expect(page.locator("#agent-name")).to_have_text("Shop")
+    await expect(page.get_by_role("tabpanel")).to_contain_text("Help.")
+    await page.set_viewport_size(PHONE["viewport"])
+    assert not await page.evaluate(OVERFLOWING)

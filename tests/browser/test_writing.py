@@ -50,7 +50,7 @@ async def test_a_question_that_found_no_agent_is_answered_once_the_file_is_saved
 
     async def tell(route: Route) -> None:
         info = await (await route.fetch()).json()
-        await route.fulfill(json={**info, "agent": {"error": "SyntaxError"}})
+        await route.fulfill(json={**info, "agents": [{"error": "SyntaxError"}]})
 
     await page.route("**/chat", refuse)
     await page.route("**/local/info", tell)

@@ -10,14 +10,14 @@ from local.background import BackgroundStack
 from local.template import ROOT
 from tests.docs.blocks import read_blocks
 from tests.fixtures.endings import PATIENCE_SECONDS
-from tests.fixtures.stack import agent_stack
+from tests.fixtures.stack import stack_with
 
 
 @pytest.fixture(scope="module")
 def pasted(mongod: str, aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundStack]:
     """What `make run` starts, after the paste."""
     [agent] = [block.text for block in read_blocks(ROOT / "README.md") if block.runs]
-    with agent_stack(mongod, aws, tmp_path_factory.mktemp("pasted") / "functions", agent) as stack:
+    with stack_with(mongod, aws, tmp_path_factory.mktemp("pasted") / "functions", agent=agent) as stack:
         yield stack
 
 

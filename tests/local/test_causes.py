@@ -82,10 +82,6 @@ async def test_the_page_can_ask_why_a_request_failed() -> None:
     assert (traced["cause"], traced["traceback"]) == ("ZeroDivisionError: division by zero", TRACED["exception"])
 
 
-async def nothing() -> dict[str, str]:
-    return {}
-
-
 @pytest.mark.parametrize("request_id", ["", "r-9"])
 async def test_a_function_that_dies_or_does_not_start_is_explained(request_id: str) -> None:
     async def answer(exchange: Exchange) -> None:
@@ -98,7 +94,7 @@ async def test_a_function_that_dies_or_does_not_start_is_explained(request_id: s
     front, behind = Front(Traces(), causes), Server(answer)
     await behind.start()
     await front.start(0)
-    front.open_to({"chat": f"http://{behind.address}"}, nothing)
+    front.open_to({"chat": f"http://{behind.address}"}, {})
     async with httpx.AsyncClient(base_url=front.url, trust_env=False, timeout=60) as http:
         response = await http.post("/chat", json={})
         asked = {"request_id": response.json()["request_id"]}

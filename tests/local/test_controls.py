@@ -6,10 +6,6 @@ from local.front import Front, LocalRequest
 from local.traces import Traces
 
 
-async def nothing() -> dict[str, str]:
-    return {}
-
-
 async def break_something(request: LocalRequest) -> dict[str, str]:
     if request.body != {"what": "all"}:
         raise ValueError("Name what to break.")
@@ -19,7 +15,7 @@ async def break_something(request: LocalRequest) -> dict[str, str]:
 async def test_only_the_page_itself_or_a_program_changes_the_stack() -> None:
     front = Front(Traces())
     await front.start(0)
-    front.open_to({}, nothing, {"POST /local/break": break_something})
+    front.open_to({}, {"POST /local/break": break_something})
     own, other = {"origin": front.url, "x-user-id": "ada"}, {"origin": "http://127.0.0.1:3000"}
     async with httpx.AsyncClient(base_url=front.url, timeout=60, trust_env=False) as http:
         broken = await http.post("/local/break", json={"what": "all"}, headers=own)

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.util.types import AttributeValue
 
 from local.emulator.http import ClientGone, Exchange, Server
-from local.front import Front
+from local.front import Front, LocalRequest
 from local.processes import ServiceError
 from local.traces import Traces
 from omniagent.http.serving import ALLOWED_HEADERS
@@ -68,7 +68,7 @@ def page(tmp_path: Path) -> Path:
     return page
 
 
-async def info() -> dict[str, str]:
+async def info(_: LocalRequest) -> dict[str, str]:
     return {"model": "offline"}
 
 
@@ -77,7 +77,7 @@ async def front(traces: Traces, page: Path, behind: Behind) -> AsyncIterator[Fro
     front = Front(traces, playground=page)
     await front.start(0)
     url = f"http://{behind.server.address}"
-    front.open_to({"chat": url, "sessions": url}, info)
+    front.open_to({"chat": url, "sessions": url}, {"GET /local/info": info})
     yield front
     await front.close()
 

@@ -38,7 +38,7 @@ async def test_the_project_is_described_as_its_source_is_now(tmp_path: Path) -> 
     assert (agent["name"], agent["model"]) == ("shop", "acme/one")
     assert (agent["instructions"], agent["made_by"]) == ("Be kind.", None)
     # Without a title and suggestions of its own, they are its name and what its tools do.
-    assert (told["agent"]["title"], told["agent"]["suggestions"]) == ("Shop", ["Refund an order"])
+    assert [(told["title"], told["suggestions"]) for told in told["agents"]] == [("Shop", ["Refund an order"])]
     [refund] = agent["tools"]
     assert (refund["name"], refund["description"]) == ("refund", "Refund an order.")
     assert list(refund["parameters"]["properties"]) == ["order_id"]

@@ -10,7 +10,7 @@ import { Scroller } from "./scroller.js";
 import { Welcome } from "./welcome.js";
 
 /** @import { Conversation } from "../conversation.js" */
-/** @import { Message, StackInfo } from "../types.js" */
+/** @import { AgentTitle, Message, StackInfo } from "../types.js" */
 /** @import { TurnActions } from "./turn-footer.js" */
 /** @import { ProblemActions } from "./problem.js" */
 
@@ -79,9 +79,9 @@ export class ChatView {
     this.#render();
   }
 
-  /** @param {StackInfo | null} info */
-  set info(info) {
-    this.#welcome.update(info);
+  /** @param {StackInfo | null} info @param {AgentTitle} [agent] The one of this chat. */
+  show(info, agent) {
+    this.#welcome.update(info, agent);
     this.#actions.isFree = info?.offline ?? false;
   }
 

@@ -21,7 +21,7 @@ const FIELDS = /** @type {const} */ ({
   key: ["Key", { type: "password", placeholder: "sk-…", autocomplete: "off" }],
 });
 const PROMISE =
-  "The key goes to make run on this machine, which keeps it in memory until it ends. It is not stored, not logged, and not in this page. The model then answers in every tab, because any process may have to finish a turn.";
+  "The key stays in this tab, until it is closed, and in the memory of the stack on this machine. It is not stored or logged. Only this tab's chats are answered with it, also if another process has to finish an answer. Other tabs keep their model; what somebody approves in another tab goes on with that tab's model.";
 
 export class ModelPicker {
   /** @type {HTMLButtonElement} */
@@ -52,7 +52,7 @@ export class ModelPicker {
     if (options) new Dialog(options, (choice) => this.#choose(choice)).open();
   }
 
-  /** @param {Record<string, string>} choice */
+  /** @param {Record<string, string> | null} choice */
   async #choose(choice) {
     this.#onChosen(await this.#api().chooseModel(choice));
   }
@@ -68,7 +68,7 @@ class Dialog {
   /** @type {HTMLDialogElement} */
   #dialog = h("dialog", { "aria-labelledby": "model-title", close: () => this.#dialog.remove() });
 
-  /** @param {ModelOptions} options @param {(choice: Record<string, string>) => Promise<void>} choose */
+  /** @param {ModelOptions} options @param {(choice: Record<string, string> | null) => Promise<void>} choose */
   constructor(options, choose) {
     this.#choose = choose;
     this.#vendors = vendorsOf(options);
@@ -129,10 +129,9 @@ class Dialog {
     event.preventDefault();
     const written = [...this.#fields.querySelectorAll("input")].map(({ name, value }) => [name, value]);
     const { id, values } = this.#vendor;
-    if (id === "environment") return this.#dialog.close();
     this.#button.disabled = true;
     try {
-      await this.#choose({ vendor: id.replace(/:.*/, ""), ...values, ...Object.fromEntries(written) });
+      await this.#choose(id === "stack" ? null : { vendor: id.replace(/:.*/, ""), ...values, ...Object.fromEntries(written) });
       this.#dialog.close();
     } catch (error) {
       this.#result.textContent = /** @type {Error} */ (error).message;
@@ -142,7 +141,7 @@ class Dialog {
 }
 
 /** @param {ModelOptions} options @returns {Vendor[]} */
-function vendorsOf({ vendor, has_offline, ollama }) {
+function vendorsOf({ has_offline, ollama }) {
   const local = (ollama?.models ?? []).map((model) => ({
     id: `compatible:${model}`,
     label: `Ollama: ${model}`,
@@ -151,11 +150,12 @@ function vendorsOf({ vendor, has_offline, ollama }) {
     values: { model, url: ollama?.url ?? "" },
   }));
   return [
-    has_offline && { id: "offline", label: "Offline model", note: "Canned answers, no key", fields: [] },
-    vendor === "environment" && { id: "environment", label: "As started", note: "The key of your environment", fields: [] },
+    has_offline
+      ? { id: "stack", label: "Offline model", note: "Canned answers, no key", fields: [] }
+      : { id: "stack", label: "As started", note: "The key of your environment", fields: [] },
     ...local,
     { id: "openai", label: "OpenAI", note: "With a key", fields: ["model", "key"], values: { model: "gpt-6-luna" } },
     { id: "anthropic", label: "Anthropic", note: "With a key", fields: ["model", "key"], values: { model: "claude-sonnet-5-5" } },
     { id: "compatible", label: "Another server", note: "Any with OpenAI's Chat Completions", fields: ["url", "model", "key"] },
-  ].filter((option) => option !== false);
+  ];
 }

@@ -3,7 +3,7 @@
 import { fill, h } from "./dom.js";
 import { icon } from "./icons.js";
 
-/** @import { StackInfo } from "../types.js" */
+/** @import { AgentTitle, StackInfo } from "../types.js" */
 
 const DEPLOYED = "Ask something. You can stop an answer, reload the page or lose the connection: the answer survives.";
 const LOCAL =
@@ -20,9 +20,8 @@ export class Welcome {
     this.update(null);
   }
 
-  /** @param {StackInfo | null} info */
-  update(info) {
-    const { title, description, suggestions } = info?.agent ?? {};
+  /** @param {StackInfo | null} info @param {AgentTitle} [agent] */
+  update(info, { title, description, suggestions } = {}) {
     const shown = JSON.stringify([title, description, suggestions]);
     if (shown === this.#shown) return;
     this.#shown = shown;
