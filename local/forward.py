@@ -83,8 +83,9 @@ class Forwarder:
         await exchange.start(response.status_code, [*_kept(headers), *extra])
         chunks = response.aiter_raw()
         try:
-            async for chunk in chunks:
-                await exchange.send(chunk)
+            async with exchange.watched():
+                async for chunk in chunks:
+                    await exchange.send(chunk)
         except httpx.TransportError:
             exchange.abort()
         except ClientGone:

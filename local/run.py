@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import logging
 import os
 import shlex
@@ -27,6 +28,17 @@ HIGHEST_PORT = 65535
 # A readable pace.
 TOKENS_PER_SECOND = 40.0
 CHECK_SECONDS = 0.5
+# What a process of the chat function does before it is kept for the next reader: a resume of nothing.
+WARM_UP = json.dumps(
+    {
+        "version": "2.0",
+        "rawPath": "/chat/warm-up/stream",
+        "rawQueryString": "",
+        "headers": {"host": "localhost"},
+        "requestContext": {"http": {"method": "GET", "path": "/chat/warm-up/stream", "sourceIp": "127.0.0.1"}},
+        "isBase64Encoded": False,
+    }
+).encode()
 WARM_UP_SECONDS = 90.0
 KILLED = 130
 
@@ -54,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         port=_port(arguments.port),
         environment=DEFAULTS,
         tokens_per_second=float(os.environ.get("OFFLINE_MODEL_TOKENS_PER_SECOND") or TOKENS_PER_SECOND),
-        emulator={"on_line": lines.print, "freeze": arguments.freeze, "spare": ["chat"]},
+        emulator={"on_line": lines.print, "freeze": arguments.freeze, "spare": {"chat": WARM_UP}},
         on_ready=lambda name, seconds: _say(f"  {name:<14} {lines.paint(f'ready after {seconds:.1f} s', DIM)}"),
     )
     return asyncio.run(_Command(options).run())

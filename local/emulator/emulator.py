@@ -68,10 +68,10 @@ class Emulator:
     visibility timeout, as on Lambda, or after `redelivery_seconds`. Schedules have their rate, or `schedule_seconds`.
     `freeze` stops a process between invocations. A process that does not ask for work within `start_seconds` is killed,
     however busy the machine is. `limits` are Lambda's own; a test may lower them. `launcher` starts processes in
-    another way. Of the functions in `spare`, a free process is kept ready, and one whose reader left is told so,
-    unlike on Lambda. An event for which `variables_of` returns more variables, by the function's short name, is served
-    only by processes that were started with the same. With `api_gateway`, the functions that have a URL are also behind
-    a REST API.
+    another way. Of the functions in `spare`, a process is kept free that has served the event named there, and one
+    whose reader left is told so, unlike on Lambda. An event for which `variables_of` returns more variables, by the
+    function's short name, is served only by processes that were started with the same. With `api_gateway`, the
+    functions that have a URL are also behind a REST API.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Emulator:
         start_seconds: float = START_SECONDS,
         limits: Limits = Limits(),
         launcher: NewLauncher = ColdStart,
-        spare: Iterable[str] = (),
+        spare: Mapping[str, bytes] | None = None,
         variables_of: Callable[[str, bytes], Mapping[str, str]] = lambda _function, _event: {},
         on_line: Callable[[str, str], None] = log_line,
     ) -> None:
@@ -112,7 +112,7 @@ class Emulator:
         self._start_seconds = start_seconds
         self._limits = limits
         self._launcher = launcher
-        self._spare = frozenset(spare)
+        self._spare = spare or {}
         self._variables_of = variables_of
         self._on_line = on_line
         self._stack = AsyncExitStack()
@@ -225,7 +225,7 @@ class Emulator:
             start_seconds=self._start_seconds,
             limits=self._limits,
             launcher=self._launcher,
-            spare=function.short_name in self._spare,
+            spare=self._spare.get(function.short_name),
             variables_of=partial(self._variables_of, function.short_name),
         )
         self._pools[function.logical_id] = pool

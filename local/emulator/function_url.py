@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -109,13 +110,14 @@ class Front:
         try:
             await exchange.start(head.status, self._headers(exchange, head, invocation))
             await exchange.send(body)
-            async for chunk in chunks:
-                await exchange.send(chunk)
+            async with exchange.watched() if self._pool.spare is not None else nullcontext():
+                async for chunk in chunks:
+                    await exchange.send(chunk)
             await exchange.finish()
         except FunctionFailed:
             exchange.abort()
         except ClientGone:
-            if self._pool.spare:
+            if self._pool.spare is not None:
                 answer.leave()
             else:
                 await _discard(chunks)

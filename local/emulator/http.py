@@ -5,7 +5,7 @@ import json
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 import h11
 
@@ -93,6 +93,28 @@ class Exchange:
         """Send a part of the body and wait while the reader is slow. Raises ClientGone if it has left."""
         if data and self._has_body:
             await self._connection.send(h11.Data(data=data))
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Raise ClientGone in the block as soon as the client leaves, also while nothing is sent."""
+        sending, sends = asyncio.current_task(), True
+
+        def interrupt(gone: asyncio.Task[None]) -> None:
+            if sends and sending and not gone.cancelled():
+                sending.cancel()
+
+        gone = asyncio.create_task(self._connection.left())
+        gone.add_done_callback(interrupt)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not gone.done() or (sending and sending.uncancel()):
+                raise
+            raise ClientGone("the client left") from None
+        finally:
+            sends = False
+            gone.cancel()
+            await asyncio.wait([gone])  # only one may read a connection
 
     async def finish(self) -> None:
         """End the response."""
@@ -192,6 +214,12 @@ class _Connection:
             if self._protocol.they_are_waiting_for_100_continue:
                 await self.send(h11.InformationalResponse(status_code=100, headers=[]))
             self._protocol.receive_data(await self._reader.read(READ_SIZE))
+
+    async def left(self) -> None:
+        """Wait until the client closes the connection. Its request has been read."""
+        with suppress(ConnectionError):
+            while data := await self._reader.read(READ_SIZE):
+                self._protocol.receive_data(data)
 
     async def send(self, event: h11.Event) -> None:
         """Write an event and wait until the client has received most of it."""

@@ -39,13 +39,13 @@ class Pool:
         start_seconds: float = START_SECONDS,
         limits: Limits = Limits(),
         launcher: NewLauncher = ColdStart,
-        spare: bool = False,
+        spare: bytes | None = None,
         variables_of: Callable[[bytes], Mapping[str, str]] = lambda _: {},
     ) -> None:
         """Start with no process.
 
-        With `spare`, one is kept free while others are busy, and a reader that leaves frees its own. An event for which
-        `variables_of` returns more variables is served only by processes that were started with the same.
+        With `spare`, one is kept free that has served this event, and a reader that leaves frees its own. An event for
+        which `variables_of` returns more variables is served only by processes that were started with the same.
         """
         self.spare = spare
         self._starting: asyncio.Task[None] | None = None
@@ -101,12 +101,17 @@ class Pool:
     def keep_spare(self, extra: Mapping[str, str]) -> None:
         """Start a process for the next invocation before it comes, if none is free."""
         has_spare = any(item.serves(extra) and item.state is State.IDLE for item in self.environments)
-        if self.spare and not has_spare and not self._starting and len(self.environments) < self._limit:
+        if self.spare is not None and not has_spare and not self._starting and len(self.environments) < self._limit:
             self._starting = asyncio.create_task(self._start_spare(extra))
 
     async def _start_spare(self, extra: Mapping[str, str]) -> None:
+        """Start a process, and let it do what only its first invocation does."""
         try:
-            (await self._start(extra)).reserved = False
+            environment = await self._start(extra)
+            warming = Invocation(self.spare or b"{}", arn=self.arn)
+            environment.run(warming)
+            await (await warming.answer()).read()
+            await environment.rested()
         except FunctionFailed:  # its log says why, and the next invocation tries again
             pass
         finally:
@@ -130,11 +135,18 @@ class Pool:
             if environment.finishing and environment.serves(extra) and await self._rests(environment):
                 return environment
         if self._starting:
-            await asyncio.wait([self._starting])
+            await self._first_free(self._starting, extra)
             return await self._acquire(extra)
         if len(self.environments) >= self._limit:
             raise Throttled(f"{self.function.name} has {self._limit} processes, all busy")
         return await self._start(extra)
+
+    async def _first_free(self, starting: asyncio.Task[None], extra: Mapping[str, str]) -> None:
+        """Wait for a spare process that is starting, or for one that becomes free before: its reader has left."""
+        resting = [asyncio.create_task(each.rested()) for each in self.environments if each.serves(extra)]
+        await asyncio.wait([starting, *resting], return_when=asyncio.FIRST_COMPLETED)
+        for task in resting:
+            task.cancel()
 
     async def _rests(self, environment: Environment) -> bool:
         """Reserve a process that is about to be free. Returns whether it became free in time."""

@@ -37,7 +37,7 @@ async def test_a_process_that_answered_but_is_not_done_is_waited_for_or_left_alo
 async def test_a_spare_process_is_ready_before_the_next_call_comes(
     start: Start, http: httpx.AsyncClient, gate: Gate
 ) -> None:
-    emulator = await start(toy("stream"), spare=["stream"])
+    emulator = await start(toy("stream"), spare={"stream": b"{}"})
     url = emulator.url_of("stream")
     busy = asyncio.create_task(http.get(url + "/?gate=1&events=1"))
     _, let_on = await gate.arrival()
