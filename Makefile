@@ -135,11 +135,6 @@ STAGE ?= dev
 validate: .venv-sam/.installed ## lint the template
 	@$(SAM_OFFLINE) validate --lint
 
-stacks: $(VENV)/.dev .venv-sam/.installed ## create the expanded template in moto in eleven forms and print what each has
-	@$(BIN)/python -m tests.sam.stacks
-
-.PHONY: stacks
-
 # SAM's cache sees the sources only. Its folder is named by what else decides the build: the target, and the Python that
 # compiles, which is found (or unpacked, or said to be missing) here.
 SAM_BUILD = $(SAM_OFFLINE) build --cache-dir .build/cache/$(shell \
@@ -210,13 +205,10 @@ forgeries: $(VENV)/.dev ## send 10,000 forged answers to waiting turns: none may
 
 .PHONY: races model forgeries
 
-burst: $(VENV)/.dev ## start 50 cold functions at once on a busy machine and check their 150 turns (5 minutes)
-	@$(BIN)/python -m pytest -s tests/functions/burst.py
-
 indexes: $(VENV)/.dev ## add an index to 1,000,000 messages while cold functions are called: no request may fail (3 minutes)
 	@$(BIN)/python -m pytest -s tests/functions/index_build.py
 
-.PHONY: burst indexes
+.PHONY: indexes
 
 first-run: $(VENV)/.dev ## measure the first `make run` in a fresh clone; writes the README's sentence (2 minutes)
 	@$(BIN)/python -m tests.first_run

@@ -209,18 +209,6 @@ class House:
     def log_of(self, client: Client, turn_id: str) -> list[list[bytes]]:
         return read_log(self.servers.aws.dynamodb, self.table, self.read(client).key, turn_id)
 
-    def expire(self, client: Client, seconds: float) -> None:
-        """Delete from the table what DynamoDB's TTL would have deleted so many seconds from now."""
-        dynamodb, key = self.servers.aws.dynamodb, self.read(client).key
-        items = dynamodb.query(
-            TableName=self.table,
-            KeyConditionExpression="session_id = :session",
-            ExpressionAttributeValues={":session": {"S": key}},
-        )["Items"]
-        for item in items:
-            if float(item["expires_at"]["N"]) < time.time() + seconds:
-                dynamodb.delete_item(TableName=self.table, Key={"session_id": item["session_id"], "item": item["item"]})
-
     def check(self, client: Client) -> Conversation:
         """Hold the client's session against the promises."""
         conversation = self.read(client)

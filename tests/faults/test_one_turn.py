@@ -1,7 +1,10 @@
-"""Readers and regenerations of a turn: seen by clients of processes that share nothing."""
+"""Readers, kills and a freeze of one turn, seen by clients of processes that share nothing."""
 
 import asyncio
+import uuid
 
+from omniagent.errors import TurnLost
+from tests.faults import wire
 from tests.faults.house import House
 
 STALLED = "[stall] [echo:one two three four]"
@@ -41,3 +44,36 @@ async def test_regeneration_that_is_killed_is_finished_by_its_reader(house: Hous
 
     assert (stream.answer_id, stream.finished_as) == (dead.answer_id, "complete")
     assert [answer["client_message_id"] for answer in house.check(client).answers] == [dead.answer_id]
+
+
+async def test_same_message_again_finishes_the_same_turn(house: House) -> None:
+    client = house.client()
+    message_id = uuid.uuid4().hex
+    exchange = client.ask("[slow:20][long:60]", message_id)
+    await exchange.seen("text-delta", 20)
+    house.kill(client)
+    dead = await exchange.end()
+    again = await client.say("[slow:20][long:60]", message_id)
+
+    assert (again.finished_as, again.turn_number, again.answer_id) == ("complete", dead.turn_number, dead.answer_id)
+    assert again.text.startswith(dead.text)
+    assert len(house.check(client).questions) == 1
+
+
+async def test_a_transaction_that_thaws_is_not_committed_any_more(house: House) -> None:
+    client = house.client()
+    async with house.storage.holding(wire.commit(client.session, "assistant")) as hold:
+        exchange = client.ask("[echo:too late]")
+        await hold.reached()
+        frozen = house.answering(client)
+        house.freeze(frozen)
+        after = await client.accepted("[echo:in the meantime]")
+        before = house.check(client)
+        hold.let_pass()
+        house.thaw(frozen)
+        stream = await exchange.end()
+
+    assert after.finished_as == "complete"
+    assert (stream.finished_as, stream.done) == (None, True)
+    assert stream.event("error")["errorText"] == TurnLost.public
+    assert house.check(client).messages == before.messages

@@ -15,7 +15,6 @@ from omniagent.app.queues import MAX_TRIES
 from omniagent.lambda_runtime import event_loop
 from omniagent.session.ids import new_id, session_key, user_id_of
 from omniagent.turns.memory_registry import MemoryRegistry
-from tests.fixtures.conversation import move_clock
 from tests.fixtures.endpoint import Endpoint
 from tests.fixtures.functions import load
 from tests.fixtures.jobs import CONTEXT, RecordedRuns, batch, failures
@@ -99,20 +98,6 @@ def test_messages_in_line_are_answered_in_order_by_one_job(run: Any, world: Worl
     [_, second] = queue.taken("run")
     run.handler(batch(json.dumps(second)), CONTEXT)
     assert texts(user)[1::2] == ["One.", "Two."]
-
-
-def test_a_message_accepted_while_the_queue_is_down_is_found_by_the_sweep(
-    run: Any, world: World, queue: RecordedRuns, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user = world.user()
-    queue.is_down = True
-    accept(user)
-    queue.is_down = False
-    with monkeypatch.context() as patch:
-        move_clock(patch, days=0.001)
-        assert run.handler({"kind": "sweep"}, CONTEXT)["sessions"] == 1
-    delivered(run, queue)
-    assert texts(user) == ["[echo:Done.]", "Done."]
 
 
 def schedule(**changes: Any) -> str:

@@ -41,31 +41,3 @@ def deltas(chunk: bytes) -> list[str]:
     """What a chunk of the Responses API adds to the text."""
     events = [json.loads(line.removeprefix(b"data: ")) for line in chunk.splitlines() if line.startswith(b"data: {")]
     return [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
-
-
-@through_both
-async def test_a_stream_has_the_headers_that_the_client_and_proxies_look_at(user: User) -> None:
-    async with user.asking("Hello") as answer:
-        headers = answer.response.headers
-        await answer.rest()
-    assert headers["content-type"] == "text/event-stream"
-    assert headers["x-vercel-ai-ui-message-stream"] == "v1"
-    assert headers["cache-control"] == "no-store"
-    assert headers["x-accel-buffering"] == "no"
-    assert headers["x-session-id"] == user.session
-    assert headers["x-request-id"] == headers["x-amzn-requestid"]
-    assert headers["transfer-encoding"] == "chunked"
-    assert "set-cookie" not in headers
-
-
-@through_both
-async def test_without_streaming_the_whole_answer_is_one_document(product: Product, user: User) -> None:
-    body = {"session_id": user.session, "query": "[echo:It is done]"}
-    response = await user.call("POST", "/chat?stream=false", json=body)
-    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
-    told = response.json()
-    assert (told["sessionId"], told["text"], told["status"]) == (user.session, "It is done", "complete")
-    assert told["message"]["role"] == "assistant"
-    assert told["message"] in await user.messages()
-    # The model streams all the same: a call that is silent until its end runs into its timeout and is paid again.
-    assert product.model.requests[-1].body["stream"] is True

@@ -16,7 +16,7 @@ from omniagent.session.manager import SessionManager
 from omniagent.turns.state import transition
 from omniagent.turns.state_events import Wait
 from tests.fixtures.functions import load
-from tests.fixtures.jobs import CONTEXT, batch, failures
+from tests.fixtures.jobs import CONTEXT
 from tests.fixtures.live_turns import begin_turn, end_turn, enqueue
 from tests.fixtures.world import User, World, open_world
 
@@ -108,8 +108,3 @@ def test_a_stop_of_an_unknown_turn_changes_nothing(run: Any, world: World) -> No
     assert run.handler({"kind": "stop", "id": unknown.key}, CONTEXT)["status"] == "not_found"
     with pytest.raises(ValidationError):
         run.handler({"kind": "stop", "id": "*"}, CONTEXT)
-
-
-@pytest.mark.parametrize("job", [{"kind": "turns"}, {"kind": "stop", "id": "0" * 24 + ":chat"}, {"kind": "sweep"}])
-def test_no_message_of_a_queue_is_an_operators_job(run: Any, job: Json) -> None:
-    assert failures(run.handler(batch(json.dumps(job)), CONTEXT)) == ["message-1"]

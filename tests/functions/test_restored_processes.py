@@ -24,7 +24,6 @@ from tests.fixtures.product import Product, running_product
 from tests.fixtures.proxy import Proxy, proxy_to
 
 COPIES = 4
-# `make burst` starts 50 at once, each from nothing.
 BURST = 4
 PRIMED = Path(__file__).parent / "projects" / "primed.py"
 DRAW = "[tool:draw {}][then][echo:drawn]"

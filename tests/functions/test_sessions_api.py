@@ -108,45 +108,6 @@ async def test_a_session_is_made_once_read_renamed_and_deleted(client: httpx.Asy
     assert problem(await client.delete("/sessions/trip")) == (404, "not_found")
 
 
-async def test_sessions_are_listed_in_pages_newest_first(client: httpx.AsyncClient) -> None:
-    for number in range(5):
-        await client.post("/sessions", json={"id": f"s{number}", "name": f"Trip {number}"})
-    seen, before = [], None
-    while True:
-        parameters = {"limit": "2"} | ({"before": before} if before else {})
-        page = (await client.get("/sessions", params=parameters)).json()
-        seen += [session["id"] for session in page["sessions"]]
-        if not (before := page["before"]):
-            break
-    assert seen == ["s4", "s3", "s2", "s1", "s0"]
-    found = (await client.get("/sessions", params={"search": "trip 3"})).json()
-    assert [session["id"] for session in found["sessions"]] == ["s3"]
-
-
-# Pages, searches, names and the ids of paths have their limits in `tests/security/test_limits`.
-OUT_OF_BOUNDS: list[tuple[str, str, Any]] = [
-    ("POST", "/sessions", {"id": "a b"}),
-    ("POST", "/sessions", {"id": "x" * 129}),
-    ("POST", "/sessions", {"id": {"$gt": ""}}),
-    ("POST", "/sessions", {"name": "x" * 121}),
-    ("POST", "/sessions", []),
-    ("PATCH", "/sessions/trip", {}),
-    ("PATCH", "/sessions/trip", {"name": None}),
-    ("GET", "/sessions?before=invented", None),
-    ("GET", "/sessions/trip/messages?before=0", None),
-    ("GET", "/sessions/trip/messages?before=99999999999999999999", None),
-    ("DELETE", "/sessions/trip/messages/a%20b", None),
-    ("POST", "/sessions/trip/summary?rebuild=maybe", None),
-]
-
-
-async def test_what_is_out_of_bounds_is_refused(client: httpx.AsyncClient) -> None:
-    await client.post("/sessions", json={"id": "trip"})
-    for method, path, body in OUT_OF_BOUNDS:
-        response = await client.request(method, path, json=body)
-        assert problem(response) == (422, "invalid_request"), (method, path, body)
-
-
 async def test_history_is_what_the_client_saw_in_pages_of_whole_turns(
     client: httpx.AsyncClient, talk: Conversation
 ) -> None:
@@ -235,21 +196,6 @@ async def test_a_living_turn_is_left_alone(client: httpx.AsyncClient, talk: Conv
     stopped = await client.post(f"/sessions/{talk.session_id}/cancel", json={"message_id": "m1"})
     assert (stopped.status_code, stopped.json()) == (202, {"sessionId": talk.session_id, "accepted": "cancel"})
     assert (await talk.registry.signals(talk.session.key, turn.journal)).stop
-
-
-async def test_there_is_nothing_to_stop_when_nothing_runs(client: httpx.AsyncClient, talk: Conversation) -> None:
-    await talk.ask("Hello")
-    assert problem(await client.post(f"/sessions/{talk.session_id}/cancel")) == (409, "no_running_turn")
-    assert problem(await client.post("/sessions/unknown/cancel")) == (404, "not_found")
-
-
-async def test_a_message_is_deleted_once(client: httpx.AsyncClient, talk: Conversation) -> None:
-    await talk.ask("Hello")
-    path = f"/sessions/{talk.session_id}/messages"
-    message = (await client.get(path)).json()["messages"][0]
-    assert (await client.delete(f"{path}/{message['id']}")).status_code == 204
-    assert problem(await client.delete(f"{path}/{message['id']}")) == (404, "not_found")
-    assert [message["role"] for message in (await client.get(path)).json()["messages"]] == ["assistant"]
 
 
 async def test_an_empty_session_gets_a_name_without_asking_the_model(

@@ -1,16 +1,13 @@
 """`make smoke`, against the emulator: what works passes, and what does not is named."""
 
 import asyncio
-import json
 
-import boto3
 import httpx
 import pytest
 
-from local.aws import Aws
 from local.background import BackgroundStack
 from scripts import smoke
-from scripts.caller import Auth, Deployment, of_stack, signed_for
+from scripts.caller import Auth, Deployment, signed_for
 from tests.fixtures.http_server import HttpServer, Received
 from tests.fixtures.product import Product
 
@@ -104,22 +101,6 @@ def test_an_address_that_should_be_closed_is_called(auth: Auth, authorization: s
         with pytest.raises(smoke.Failed, match=f"{opened.url} should be closed: 200"):
             closed_addresses(closed.url, opened.url)
         assert {*closed.authorizations, *opened.authorizations} == {authorization}
-
-
-def test_a_stack_names_its_closed_addresses(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    names = {
-        "ChatUrl": "https://c.example/",
-        "SessionsUrl": "https://s.example/",
-        "ClosedUrls": "https://a/ https://b/",
-    }
-    template = {
-        "Resources": {"Queue": {"Type": "AWS::SQS::Queue"}},
-        "Outputs": {name: {"Value": value} for name, value in names.items()},
-    }
-    boto3.client("cloudformation").create_stack(StackName="closed", TemplateBody=json.dumps(template))
-    assert of_stack("closed").closed_urls == ("https://a/", "https://b/")
 
 
 def test_a_proxy_that_changes_the_stream_is_found(stack: BackgroundStack, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,10 +48,6 @@ def test_one_poisoned_session_does_not_block_the_others(summary: Any, chats: Cha
     assert [chats.summaries(key) for key in (good, poisoned, also_good)] == [[(1, 2)], [], [(1, 2)]]
 
 
-def test_a_batch_that_fails_altogether_is_reported_message_by_message(summary: Any) -> None:
-    assert failures(summary.handler(batch("{not json", "[]"), CONTEXT)) == ["message-1", "message-2"]
-
-
 def test_a_session_that_is_gone_needs_no_summary(summary: Any) -> None:
     key = session_key(user_id_of("user:ada"), "gone")
     assert summary.handler({"session_id": key}, CONTEXT) == {"session_id": key, "status": "not_found"}

@@ -1,18 +1,7 @@
 """Summaries: beside a turn, and from the queue. What the function does with a message is in `test_summary`."""
 
-import json
-
 from tests.fixtures.calls import Json, User, eventually
 from tests.fixtures.product import Product
-
-
-def queue_url(product: Product, name: str = "SummaryQueue") -> str:
-    [url] = [url for url in product.aws.sqs.list_queues()["QueueUrls"] if url.endswith(name)]
-    return url
-
-
-def send(product: Product, body: str) -> None:
-    product.aws.sqs.send_message(QueueUrl=queue_url(product), MessageBody=body)
 
 
 def summaries(product: Product, user: User) -> list[Json]:
@@ -44,18 +33,3 @@ async def test_a_turn_whose_summary_failed_queues_one_that_is_made_later(product
     assert events[-1]["data"] | {"status": "complete", "summarizedTo": 0} == events[-1]["data"]
     made = await eventually(lambda: summaries(product, user))
     assert (made[0]["start_turn_number"], made[-1]["end_turn_number"]) == (1, 3)
-
-
-async def test_a_poisoned_message_ends_in_the_dead_letters_and_blocks_nobody(product: Product, user: User) -> None:
-    await say(user, "I travel to Lisbon")
-    send(product, "{not json")
-    send(product, json.dumps({"session_id": user.key}))
-    [made] = await eventually(lambda: summaries(product, user))
-    assert made["end_turn_number"] == 1
-    dead = queue_url(product, "SummaryDeadLetters")
-
-    def poisoned() -> list[str]:
-        letters = product.aws.sqs.receive_message(QueueUrl=dead, MaxNumberOfMessages=10).get("Messages", [])
-        return [letter["Body"] for letter in letters if letter["Body"] == "{not json"]  # others' may be there too
-
-    assert await eventually(poisoned) == ["{not json"]

@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.runner.busily import Busily
-from tests.runner.sessions import until
+from tests.runner.sessions import Busily, until
 
 
 @pytest.fixture

@@ -72,8 +72,6 @@ class FaultyProcess(Process):
             case "answer lost":
                 await call()
                 raise unavailable("the answer was lost")
-            case "unexpected":
-                raise RuntimeError("a bug")
             case "cancelled before":
                 await self._cancel()
                 return await call()

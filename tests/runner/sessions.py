@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
-from omniagent import Agent, InMemorySessionManager, SessionManager, Settings, TurnHooks
+from omniagent import Agent, AnswerStream, InMemorySessionManager, Query, SessionManager, Settings, TurnHooks
 from omniagent.ai.operator import TurnOperator
-from omniagent.messages import Part, TextPart
+from omniagent.messages import Part, SteeringPart, TextPart
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
-from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
+from omniagent.settings import Busy
+from omniagent.testing import Gate, InMemoryStore, MemoryRegistry, ScriptedModel
 from omniagent.turns.journal.fold import replayed
 from omniagent.turns.registry import Signals, TurnRegistry
 from omniagent.turns.state import transition
@@ -92,6 +93,65 @@ class Sessions:
         """Whether no turn runs, nothing is in line, and no work is left in this process."""
         heads = [session.head for session in self.store.sessions.values()]
         return not len(self.store.open_turns) and not any(head.running or head.queue for head in heads)
+
+
+class Busily(Sessions):
+    """One session, and what is stored in it."""
+
+    @property
+    def history(self) -> list[tuple[str, str, str]]:
+        """Every message in order: its id, what it says, how it ended. An answer's own id is left out."""
+        return [line for message in self.messages for line in _lines(message)]
+
+    @property
+    def messages(self) -> list[SessionMessage]:
+        """The active path."""
+        session = self.store.sessions[self.session().key]
+        path = [message for message in session.messages if session.head.leaf.leads_from(message.place)]
+        return sorted(path, key=lambda message: message.place.order)
+
+    async def answering(self, *later: object) -> tuple[ScriptedModel, AnswerStream, Gate]:
+        """Begin to answer m1. Its answer, and those after it, go on once the gate is set."""
+        gate = Gate()
+        model = ScriptedModel(["One", gate, "."], *later)  # type: ignore[arg-type]
+        first = await self.runner(model).start(ask("m1"))
+        await gate.reached()
+        return model, first, gate
+
+    async def posted(self, *message_ids: str) -> None:
+        """Wait until exactly these messages are in line."""
+
+        async def are_queued() -> bool:
+            return await self.queued() == list(message_ids)
+
+        await until(are_queued)
+
+    async def polled(self) -> None:
+        """Wait until the running turn has looked for its signals: the second look began after the call."""
+        last = self.registry.polls + 2
+
+        async def has_looked() -> bool:
+            return self.registry.polls >= last
+
+        await until(has_looked)
+
+
+def _lines(message: SessionMessage) -> list[tuple[str, str, str]]:
+    if message.role == "user":
+        return [(message.id, message.text, message.status)]
+    lines = []
+    text = ""
+    for part in message.parts:
+        if isinstance(part, SteeringPart):
+            lines += [("", text, "…"), (part.message_id, part.text, "joined")]
+            text = ""
+        elif isinstance(part, TextPart):
+            text += part.text
+    return [*lines, ("", text, message.status)]
+
+
+def ask(message_id: str, busy: Busy | None = None) -> Query:
+    return Query(f"{message_id}?", message_id, busy=busy)
 
 
 def parts_of(frames: bytes) -> list[Part]:

@@ -210,29 +210,6 @@ async def test_an_answer_that_the_store_cannot_take_is_stored_as_failed_with_wha
     assert (await sessions.runner(model, session=session).run("Go on")).text == "Still here."
 
 
-async def test_a_resent_message_does_not_repeat_tools_of_an_unstorable_answer() -> None:
-    runs: list[str] = []
-
-    @tool
-    async def refund(order: str, notes: list[str]) -> str:
-        """Refund an order."""
-        runs.append(order)
-        return "done, " + "and more" * 4_000
-
-    sessions = Sessions()
-    session = sessions.session(kind=SmallDocuments)
-    call = ToolCall("refund", {"order": "42", "notes": ["why"] * 2_000})
-    model = ScriptedModel([call], "x" * 250_000, default="It is refunded.")
-    failed = await sessions.runner(model, refund, session=session).run(Query("Refund it", "m1"))
-    assert (failed.stored, failed.message.status, len(failed.text)) == (True, "failed", 100_000)
-    again = await sessions.runner(model, refund, session=session).run(Query("Refund it", "m1"))
-    assert (again.status, again.text, runs) == ("complete", "It is refunded.", ["42"])
-    (result,) = (
-        part for message in model.requests[-1].messages for part in message.parts if isinstance(part, ToolPart)
-    )
-    assert str(result.output).startswith("done, "), "the model reads what the tool returned"
-
-
 async def test_an_answer_without_bound_is_cut_and_the_session_goes_on() -> None:
     sessions = Sessions()
     deltas = [ModelText("word " * 200_000)] * 2 + [ModelText("word " * 199_950)] * 3  # two and one fill it

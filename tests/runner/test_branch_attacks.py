@@ -7,7 +7,7 @@ import pytest
 from omniagent import Query, tool
 from omniagent.errors import InvalidRequest
 from omniagent.testing import Gate, ScriptedModel, ToolCall
-from tests.runner.busily import Busily, ask
+from tests.runner.sessions import Busily, ask
 
 
 async def two_turns(sessions: Busily) -> list[str]:
@@ -41,22 +41,6 @@ async def test_a_message_of_another_branch_does_not_join_the_running_answer(
     assert [(await stream.result()).text for stream in (third, aside)] == ["Three.", "Aside."]
     await asyncio.gather(third.ended(), aside.ended())
     assert texts(sessions) == expected
-
-
-async def test_a_stopped_edit_in_line_is_stored_beside_its_message(sessions: Busily) -> None:
-    _, _, _, second = await two_turns(sessions)
-    gate = Gate()
-    model = ScriptedModel(["Three", gate, "."])
-    third = await sessions.runner(model).start(ask("m3"))
-    await gate.reached()
-    edit = await sessions.runner(model).start(Query("edited", "m2", busy="queue"))
-    assert await sessions.runner(model).stop("m2")
-    gate.set()
-    assert [(await stream.result()).status for stream in (third, edit)] == ["complete", "cancelled"]
-    await asyncio.gather(third.ended(), edit.ended())
-    assert texts(sessions) == ["m1?", "One.", "edited", ""]
-    await sessions.runner(model).switch(second)
-    assert texts(sessions) == ["m1?", "One.", "m2?", "Two.", "m3?", "Three."]
 
 
 async def test_an_edit_of_a_message_that_joined_stops_nothing(sessions: Busily) -> None:

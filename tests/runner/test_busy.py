@@ -14,8 +14,7 @@ from omniagent.providers import ModelFinish
 from omniagent.settings import Busy
 from omniagent.testing import Gate, MemoryCounter, ScriptedModel, ToolCall
 from tests.fixtures.conversation import Clock
-from tests.runner.busily import Busily, ask
-from tests.runner.sessions import until
+from tests.runner.sessions import Busily, ask, until
 
 
 async def read(stream: AnswerStream) -> list[dict[str, object]]:
@@ -129,10 +128,7 @@ async def test_a_steering_message_joins_the_turn_before_its_next_model_call(sess
 
 async def test_a_steering_message_after_the_last_step_is_the_next_turn(sessions: Busily) -> None:
     sessions.settings = replace(sessions.settings, max_steps=1)
-    gate = Gate()
-    model = ScriptedModel(["One", gate, "."], "Two.")
-    first = await sessions.runner(model).start(ask("m1"))
-    await gate.reached()
+    model, first, gate = await sessions.answering("Two.")
     second = await sessions.runner(model).start(ask("m2", "steer"))
     await sessions.polled()
     gate.set()
@@ -142,10 +138,7 @@ async def test_a_steering_message_after_the_last_step_is_the_next_turn(sessions:
 
 
 async def test_an_answer_that_is_given_again_keeps_what_had_joined_it(sessions: Busily) -> None:
-    gate = Gate()
-    model = ScriptedModel(["One", gate, "."], "Two.", "Better.")
-    first = await sessions.runner(model).start(ask("m1"))
-    await gate.reached()
+    model, first, gate = await sessions.answering("Two.", "Better.")
     second = await sessions.runner(model).start(ask("m2", "steer"))
     await sessions.polled()
     gate.set()
@@ -181,10 +174,7 @@ async def test_a_regeneration_is_refused_or_interrupts(sessions: Busily) -> None
 
 
 async def test_a_stop_by_name_reaches_a_message_that_waits_and_no_other(sessions: Busily) -> None:
-    gate = Gate()
-    model = ScriptedModel(["One", gate, "."], "Three.")
-    first = await sessions.runner(model).start(ask("m1"))
-    await gate.reached()
+    model, first, gate = await sessions.answering("Three.")
     second = await sessions.runner(model).start(ask("m2", "queue"))
     third = await sessions.runner(model).start(ask("m3", "queue"))
     assert await sessions.runner(model).stop("m2")
@@ -202,10 +192,7 @@ async def test_a_stop_by_name_reaches_a_message_that_waits_and_no_other(sessions
 
 
 async def test_a_stop_of_the_session_reaches_all_that_wait(sessions: Busily) -> None:
-    gate = Gate()
-    model = ScriptedModel(["One", gate, "."])
-    first = await sessions.runner(model).start(ask("m1"))
-    await gate.reached()
+    model, first, _ = await sessions.answering()
     others = [await sessions.runner(model).start(ask(each, "queue")) for each in ("m2", "m3")]
     assert await sessions.runner(model).stop()
     assert [(await stream.result()).status for stream in (first, *others)] == ["cancelled"] * 3
@@ -230,10 +217,7 @@ async def test_a_stop_that_names_a_message_that_has_joined_stops_the_answer(sess
 
 async def test_a_queue_takes_no_more_than_the_setting_says(sessions: Busily) -> None:
     sessions.settings = replace(sessions.settings, max_queued_messages=1)
-    gate = Gate()
-    model = ScriptedModel(["One", gate, "."], "Two.")
-    first = await sessions.runner(model).start(ask("m1"))
-    await gate.reached()
+    model, first, gate = await sessions.answering("Two.")
     second = await sessions.runner(model).start(ask("m2", "queue"))
     with pytest.raises(QueueFull):
         await sessions.runner(model).start(ask("m3", "queue"))
@@ -243,10 +227,7 @@ async def test_a_queue_takes_no_more_than_the_setting_says(sessions: Busily) -> 
 
 
 async def test_deleting_the_session_reaches_what_waits(sessions: Busily) -> None:
-    gate = Gate()
-    model = ScriptedModel(["One", gate, "."])
-    first = await sessions.runner(model).start(ask("m1"))
-    await gate.reached()
+    model, first, _ = await sessions.answering()
     second = await sessions.runner(model).start(ask("m2", "queue"))
     assert await sessions.runner(model).erase_session()
     assert [event["type"] for event in await read(second)] == ["error"]
@@ -256,10 +237,7 @@ async def test_deleting_the_session_reaches_what_waits(sessions: Busily) -> None
 
 
 async def test_a_message_that_is_cancelled_while_it_waits_keeps_its_place_as_a_stopped_one(sessions: Busily) -> None:
-    gate = Gate()
-    model = ScriptedModel(["One", gate, "."], "Three.")
-    first = await sessions.runner(model).start(ask("m1"))
-    await gate.reached()
+    model, first, gate = await sessions.answering("Three.")
     second = asyncio.create_task(sessions.runner(model).run(ask("m2"), busy="queue"))
     await sessions.posted("m2")
     second.cancel()
@@ -320,10 +298,7 @@ async def test_a_message_that_waits_counts_as_one_request_when_it_is_posted(sess
 
 
 async def test_a_message_whose_request_ends_first_waits_on_and_the_same_request_finds_it(sessions: Busily) -> None:
-    gate = Gate()
-    model = ScriptedModel(["One", gate, "."], "Two.")
-    first = await sessions.runner(model).start(ask("m1"))
-    await gate.reached()
+    model, first, gate = await sessions.answering("Two.")
     hurried = await sessions.runner(model).start(ask("m2", "queue"), deadline=time.monotonic() + 0.05)
     frames = b"".join([frames async for frames in hurried.sse()])
     assert not frames.replace(sse.KEEP_ALIVE, b""), "it ends without an end, so it is to be resumed"

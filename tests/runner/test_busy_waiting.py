@@ -11,7 +11,7 @@ from omniagent.errors import NotWaiting, TurnInProgress
 from omniagent.protocol import sse
 from omniagent.testing import Gate, ScriptedModel, ToolCall
 from omniagent.turns.engine import following
-from tests.runner.busily import Busily, ask
+from tests.runner.sessions import Busily, ask
 
 REFUND = ToolCall("refund", {"order": "42"})
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, AnswerStream, Project, tool
+from omniagent import Agent, AnswerStream, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.fallback import FallbackProvider
@@ -197,17 +197,6 @@ async def test_a_budget_that_a_failed_model_used_up_ends_the_turn() -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("shown", [b"", stream([b": nothing yet\n\n"], end=False)], ids=["at once", "later"])
-async def test_a_silent_model_is_replaced(api: str, shown: bytes) -> None:
-    async with serve(shown) as server:
-        name = "anthropic/claude-sonnet-5-5" if api == "messages" else f"openai-{api}/any"
-        silent = get_llm_provider(name, base_url=server.base_url, timeout_seconds=0.2, max_retries=0)
-        result = await of(silent, ScriptedModel("Three.")).run("Add.")
-        await silent.aclose()
-    assert result.text == "Three."
-
-
-@pytest.mark.parametrize("api", APIS)
 async def test_a_throttled_model_is_not_waited_for(api: str) -> None:
     busy = reply(429, {"error": {"message": "slow down"}}).replace(b"\r\n\r\n", b"\r\nretry-after: 30\r\n\r\n", 1)
     name = "anthropic/claude-sonnet-5-5" if api == "messages" else f"openai-{api}/any"
@@ -217,12 +206,3 @@ async def test_a_throttled_model_is_not_waited_for(api: str) -> None:
         assert text_of(await streamed(pool.get([name, "next"]), ask("Add."))) == "Three."
         await pool.aclose()
     assert len(server.heads) == 1
-
-
-@pytest.mark.parametrize("model", [["acme/first", "acme/second"], "acme/first, acme/second"])
-async def test_an_agent_names_its_chain_as_a_list(model: str | list[str]) -> None:
-    down = ScriptedModel(default=ModelUnavailable())
-    providers = {"acme": lambda name: down if name == "first" else ScriptedModel("Hello.", model=name)}
-    project = Project(agent=Agent("helper", "", model=model), providers=providers)
-    result = await TurnOperator(project, Sessions().session()).run("Hi.")
-    assert (result.text, result.message.metadata["model"]) == ("Hello.", "second")

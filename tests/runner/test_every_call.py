@@ -22,7 +22,7 @@ from tests.runner.processes import FaultyProcess, Process
 from tests.runner.sessions import QUICK, Sessions, other_tasks, parts_of, until
 
 SETTINGS = replace(QUICK, tick_seconds=0.005, context_max_turns=1)
-WAYS = ["refused", "answer lost", "unexpected", "cancelled before", "cancelled after"]
+WAYS = ["refused", "answer lost", "cancelled before", "cancelled after"]
 MOST_CALLS = 100
 
 

@@ -326,26 +326,6 @@ async def test_a_session_is_gone_before_anything_of_it_is_deleted() -> None:
     )
 
 
-async def test_an_erased_user_is_gone_with_all_sessions_and_may_come_back() -> None:
-    chat, gate, registry = session(), Gate(), MemoryRegistry()
-    other = InMemorySessionManager("somebody else", "kept", store=chat.store)
-    await TurnOperator(Agent("helper", ""), other, provider=ScriptedModel("One."), registry=registry).run("Hello")
-    idle = InMemorySessionManager(chat.user, "idle", store=chat.store)
-    await TurnOperator(Agent("helper", ""), idle, provider=ScriptedModel("One."), registry=registry).run("Hello")
-    runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate]), registry=registry)
-    stream = await runner.start("Hello")
-    await gate.reached()
-    assert await runner.erase_user()
-    assert not (await stream.result()).stored
-    await stream.ended()
-    assert set(chat.store.sessions) == {other.key}
-    assert await registry.erase(chat.key)
-    again = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("New."), registry=registry)
-    assert (await again.run("Hello")).turn_number == 1
-    assert await again.erase_marked_user(), "it has ended: what is new stays"
-    assert await chat.head() is not None
-
-
 async def test_a_team_deletes_what_it_has_stored_of_a_session_and_of_a_user() -> None:
     chat, calls, failures = session(), list[tuple[str, str | None]](), 1
 

@@ -302,30 +302,6 @@ async def test_an_approved_call_beside_an_unanswered_one_is_reported_not_run(sho
     assert shop.refunds == []
 
 
-async def test_stop_closes_a_waiting_turn(shop: Shop, sessions: Sessions) -> None:
-    runner = sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"})), shop.refund)
-    waiting = await runner.run(Query("Refund 42", "m1"))
-    assert not await runner.stop("other")
-    assert await runner.stop("m1")
-    assert not await runner.stop()
-    state = await sessions.session().load()
-    assert state.answer is not None
-    assert (state.answer.status, state.head.turn) == ("cancelled", None)
-    with pytest.raises(NotWaiting):
-        await runner.reply(waiting.requests[0].approve())
-
-
-async def test_a_turn_may_wait_again_and_its_steps_add_up(sessions: Sessions) -> None:
-    shop = Shop()
-    model = ScriptedModel(*(ToolCall("refund", {"order": str(number)}) for number in range(9)))
-    runner = sessions.runner(model, shop.refund)
-    result = await runner.run("Go")
-    for _ in range(8):
-        first = result.requests[0]
-        result = await runner.reply(first.approve()).result()
-    assert (result.status, result.metadata["stepCount"], len(shop.refunds)) == ("failed", 8, 8)
-
-
 async def test_the_same_message_again_replays_the_waiting_answer(shop: Shop, sessions: Sessions) -> None:
     runner = sessions.runner(ScriptedModel(["Hm.", ToolCall("refund", {"order": "42"})]), shop.refund)
     query = Query("Refund 42", "m1")

@@ -92,22 +92,6 @@ def test_a_changed_layer_publishes_every_function(deploy: Deploy, sam: Sam, tmp_
     assert not versions(deploy()) & versions(sam.expand({}, changed))
 
 
-def test_every_function_has_a_cap_of_its_own(deploy: Deploy) -> None:
-    document = deploy(RunConcurrency="7", ChatConcurrency="50", SessionsConcurrency="20")
-    functions = document.resources("AWS::Lambda::Function")
-    assert {name: function.get("ReservedConcurrentExecutions") for name, function in functions.items()} == {
-        "ChatFunction": "50",
-        "SessionsFunction": "20",
-        "SummaryFunction": None,
-        "RunFunction": None,
-    }
-    sources = document.resources("AWS::Lambda::EventSourceMapping")
-    assert sources["RunFunctionQueue"]["ScalingConfig"] == {"MaximumConcurrency": "7"}
-    assert sources["SummaryFunctionQueue"]["ScalingConfig"] == {"MaximumConcurrency": 5}
-    uncapped = deploy().resources("AWS::Lambda::Function").values()
-    assert not [function for function in uncapped if "ReservedConcurrentExecutions" in function]
-
-
 @pytest.mark.parametrize(("given", "applied"), [("on", "PublishedVersions"), ("off", "None")])
 def test_snapstart_is_for_those_that_people_wait_for(given: str, applied: str, deploy: Deploy) -> None:
     functions = deploy(SnapStart=given).resources("AWS::Lambda::Function")

@@ -11,7 +11,7 @@ from omniagent.http import sessions_app
 from omniagent.session.ids import new_id
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
-from tests.security.shop import REFUND, SHOP, Json, answered, ran, tools, wait
+from tests.security.shop import REFUND, SHOP, answered, ran, tools, wait
 
 
 def approvers(approver: Approver, request: ToolRequest) -> bool:
@@ -81,32 +81,6 @@ def test_a_rule_for_others_does_not_answer_the_clients_tools(office: World) -> N
     assert listed[0]["id"] not in ids
     path = f"/chat/approvals/{listed[0]['id']}"
     check_problem(manager.call("POST", path, json={"approved": True}), 404, "unknown_request")
-
-
-def output(message: Json, text: str) -> list[Json]:
-    """The parts of a message as the AI SDK sends them back when its user has answered the question in it."""
-    return [
-        part | {"state": "output-available", "output": text} if part["type"] == "tool-ask_user" else part
-        for part in message["parts"]
-    ]
-
-
-@pytest.mark.parametrize("prompt", ["same step", "next step"])
-def test_the_asker_answers_beside_and_after_what_only_another_may_approve(office: World, prompt: str) -> None:
-    """The AI SDK sends the whole message: what was approved in it is repeated, not approved."""
-    user, manager = office.user(), boss(office)
-    question = '[tool:ask_user {"question": "Why?", "choices": []}] [then] [echo:Done.]'
-    refund = '[tool:refund {"order": "big"}] '
-    message = wait(user, refund + ("[then] " if prompt == "next step" else "") + question)
-    path = f"/chat/approvals/{tools(message)[0]['approval']['id']}"
-    assert manager.call("POST", path, json={"approved": True}).status_code == 200
-    message = user.messages()[-1]
-    assert message["metadata"]["status"] == "waiting"
-    body = answered(user, message | {"parts": output(message, "Because.")})
-    assert user.post(body).status_code == 200
-    assert user.messages()[-1]["metadata"]["status"] == "complete"
-    assert [part["state"] for part in tools(user.messages()[-1])] == ["output-available", "output-available"]
-    assert ran == ["big"]
 
 
 def test_nobody_learns_how_many_turns_of_others_wait(office: World) -> None:

@@ -1,6 +1,5 @@
 """The run function as Lambda calls it: it finds turns whose process died, and finishes them."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from omniagent.app.queues import MAX_TRIES
 from omniagent.app.run_jobs import BUSY_SECONDS
 from omniagent.errors import QueueUnavailable, RegistryUnavailable
-from omniagent.lambda_runtime import event_loop, job_handler
+from omniagent.lambda_runtime import event_loop
 from omniagent.session.ids import new_id
 from omniagent.turns.journal.records import HandedOver, record_line
 from omniagent.turns.memory_registry import MemoryRegistry
@@ -120,22 +119,6 @@ def test_a_message_of_a_user_with_too_many_turns_stays_in_line(run: RunFunction,
     world.database.sessions.delete_many(others)
     assert run.invoke(a_run(user.key)) == {"status": "ran"}
     assert stored_answer(world, user.key)["status"] == "complete"
-
-
-def test_the_collector_of_traces_gets_only_the_time_that_is_left(
-    run: RunFunction, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def flush(timeout_seconds: float) -> bool:
-        timeouts.append(timeout_seconds)
-        return False
-
-    timeouts: list[float] = []
-    monkeypatch.setattr(job_handler, "flush_traces", flush)
-    for milliseconds in (120_000, 1_500):
-        hurried = SimpleNamespace(aws_request_id="r1", get_remaining_time_in_millis=lambda left=milliseconds: left)
-        run.invoke({"kind": "sweep"}, hurried)
-    assert timeouts[0] == 2.0
-    assert timeouts[1] <= 1.0
 
 
 def test_a_failed_job_is_sent_again_with_growing_pauses_and_fails_at_last(
