@@ -11,7 +11,7 @@ import logging
 import os
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any, Final, Protocol, Self, TypedDict
+from typing import Any, Final, Protocol, Self
 
 from mangum.exceptions import UnexpectedMessage
 from mangum.handlers import APIGateway, HTTPGateway
@@ -29,14 +29,6 @@ _UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
 _CONFIG: Final[LambdaConfig] = {"api_gateway_base_path": "/", "text_mime_types": [], "exclude_headers": []}
 
 BufferedHandler = Callable[[LambdaEvent, LambdaContext], dict[str, Any]]
-
-
-class ResponseHead(TypedDict):
-    """The prelude of an http-integration-response."""
-
-    statusCode: int
-    headers: dict[str, str]
-    cookies: list[str]
 
 
 class BodyWriter(Protocol):
@@ -95,23 +87,16 @@ class _Buffer(bytearray):
         """Nothing is left to do."""
 
 
-def _payload(head: ResponseHead, body: bytes, event: LambdaEvent) -> dict[str, Any]:
+def _payload(head: dict[str, Any], body: bytes, event: LambdaEvent) -> dict[str, Any]:
     """Return a response in the event's payload format."""
     try:
         text, is_encoded = body.decode(), False
     except UnicodeDecodeError:
         text, is_encoded = b64encode(body).decode(), True
-    response = {
-        "statusCode": head["statusCode"],
-        "headers": head["headers"],
-        "body": text,
-        "isBase64Encoded": is_encoded,
-    }
-    if not head["cookies"]:
-        return response
-    if event.get("version") == "2.0":
-        return response | {"cookies": head["cookies"]}
-    return response | {"multiValueHeaders": {"set-cookie": head["cookies"]}}
+    is_version_2 = event.get("version") == "2.0"
+    cookies = {"cookies": head["cookies"]} if is_version_2 else {"multiValueHeaders": {"set-cookie": head["cookies"]}}
+    response = {"statusCode": head["statusCode"], "headers": head["headers"], "body": text}
+    return response | {"isBase64Encoded": is_encoded} | (cookies if head["cookies"] else {})
 
 
 def _read_event(app: ASGI, event: LambdaEvent, context: LambdaContext) -> tuple[ASGI, Scope, bytes]:
@@ -151,14 +136,15 @@ def _source_ip(event: LambdaEvent) -> str:
 class StreamingResult:
     """A response that has begun. The app runs as a task, which does not end with the response."""
 
-    head: ResponseHead
     beginning = b""
     """The first bytes of the body, sent with the head. Empty only if there is no body."""
 
     def __init__(self, app: ASGI, scope: Scope, body: bytes) -> None:
         running = asyncio.get_running_loop()
         self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
-        self._started, self._begun, self._complete = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.head: dict[str, Any] = {}
+        """The prelude of an http-integration-response."""
+        self._begun, self._complete = asyncio.Event(), asyncio.Event()
         self._writer: asyncio.Future[BodyWriter] = running.create_future()
         self._app = running.create_task(app(scope, self._receive, self._send))
         self._app.add_done_callback(lambda _: self._begun.set())
@@ -188,31 +174,26 @@ class StreamingResult:
 
     async def _send(self, message: Message) -> None:
         kind = message["type"]
-        if kind == "http.response.body" and self._started.is_set() and not self._complete.is_set():
-            if body := message.get("body"):
-                if not self._begun.is_set():
-                    self.beginning = body
-                    self._begun.set()
-                    await self._writer
-                else:
-                    await self._write(body)
-            if not message.get("more_body"):
-                self._complete.set()
-                self._begun.set()
-                if self._writer.done():
-                    self._writer.result().end()
-        elif kind == "http.response.start" and not self._started.is_set():
+        if kind == "http.response.start" and not self.head:
             self.head = _response_head(message)
-            self._started.set()
-        else:
+            return
+        if kind != "http.response.body" or not self.head or self._complete.is_set():
             raise UnexpectedMessage(f"Unexpected {kind}")
-
-    async def _write(self, body: bytes) -> None:
-        try:
-            await (await self._writer).write(body)
-        except ConnectionError:
-            self._complete.set()  # nobody reads the rest
-            raise
+        if (body := message.get("body")) and not self._begun.is_set():
+            self.beginning = body
+            self._begun.set()
+            await self._writer
+        elif body:
+            try:
+                await (await self._writer).write(body)
+            except ConnectionError:
+                self._complete.set()  # nobody reads the rest
+                raise
+        if not message.get("more_body"):
+            self._complete.set()
+            self._begun.set()
+            if self._writer.done():
+                self._writer.result().end()
 
     async def _end(self) -> None:
         """Wait for the app to end. Raises if the response is not complete."""
@@ -225,9 +206,9 @@ class StreamingResult:
             logger.error("app failed after its response was complete", exc_info=error)
 
 
-def _response_head(message: Message) -> ResponseHead:
+def _response_head(message: Message) -> dict[str, Any]:
     """Return the head of an ASGI response. Repeated headers are joined, except for cookies."""
-    head: ResponseHead = {"statusCode": message["status"], "headers": {}, "cookies": []}
+    head: dict[str, Any] = {"statusCode": message["status"], "headers": {}, "cookies": []}
     headers = head["headers"]
     for raw_name, raw_value in message.get("headers", []):
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")

@@ -5,7 +5,6 @@ posted in the Runtime API's streaming mode. The exec wrapper starts `__main__`.
 """
 
 import gc
-import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -15,9 +14,7 @@ from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller  # type: ign
 
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.asgi import StreamingResult
-from omniagent.lambda_runtime.streamed_post import Beginning, StreamedPost
-
-logger = logging.getLogger(__name__)
+from omniagent.lambda_runtime.streamed_post import StreamedPost
 
 
 class StreamingMarshaller(LambdaMarshaller):  # type: ignore[misc]  # awslambdaric is untyped
@@ -65,7 +62,7 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
 
     def stream(self, invoke_id: str, invocation_id: str | None, result: StreamingResult) -> Coroutine[Any, Any, None]:
         """Send the beginning of a result, before the event loop runs on. The coroutine posts the rest."""
-        return _post_rest(result, Beginning(self.lambda_runtime_address, invoke_id, invocation_id, result))
+        return StreamedPost(self.lambda_runtime_address, invoke_id, invocation_id, result).post_rest()
 
     def call_rapid(self, http_method: str, endpoint: str, *arguments: Any, **named: Any) -> None:
         """Report a failed start or restore. Unlike awslambdaric, support an address with a path, as emulators use."""
@@ -75,14 +72,3 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
             super().call_rapid(http_method, f"{slash}{path}{endpoint}", *arguments, **named)
         finally:
             self.lambda_runtime_address = address
-
-
-async def _post_rest(result: StreamingResult, beginning: Beginning) -> None:
-    post = await StreamedPost.open(beginning)
-    try:
-        await result.stream(post)
-        post.end()
-    except Exception as error:
-        logger.exception("response failed after its start")
-        post.fail(error)
-    await post.closed()

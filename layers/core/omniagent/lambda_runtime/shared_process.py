@@ -11,7 +11,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from awslambdaric import bootstrap  # type: ignore[import-untyped]
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     import httpcore2
 
 logger = logging.getLogger(__name__)
-_TRIES: Final = 5
-"""How often a request to the Runtime API is sent. AWS's own client gives up after as many."""
-_PAUSE_SECONDS: Final = 0.1
 
 
 class SharedProcessClient(StreamingRuntimeClient):
@@ -37,6 +34,7 @@ class SharedProcessClient(StreamingRuntimeClient):
         super().__init__(address, False)
         self._handler_name = handler
         self._most = most
+        self._url = f"http://{address}/2018-06-01/runtime/invocation"
 
     def wait_next_invocation(self) -> NoReturn:
         """Serve invocations until the environment is shut down."""
@@ -55,7 +53,7 @@ class SharedProcessClient(StreamingRuntimeClient):
 
     async def _poll(self, pool: "httpcore2.AsyncConnectionPool", handler: StreamingHandler) -> NoReturn:
         while True:
-            response = await self._call(pool, "GET", "next")
+            response = await pool.request("GET", f"{self._url}/next")
             if response.status != 200:
                 raise RuntimeError(f"The Runtime API gives no work: {response.status} {response.content[:200]!r}")
             headers = {name.decode().lower(): value.decode() for name, value in response.headers}
@@ -78,31 +76,11 @@ class SharedProcessClient(StreamingRuntimeClient):
                 sent: dict[str | bytes, str | bytes] = {"lambda-runtime-function-error-type": name}
                 if invocation_id:
                     sent["lambda-runtime-invocation-id"] = invocation_id
-                reported = await self._call(pool, "POST", f"{invoke_id}/error", sent, body)
+                reported = await pool.request("POST", f"{self._url}/{invoke_id}/error", headers=sent, content=body)
                 if reported.status // 100 != 2:  # Lambda has given the invocation up; others go on
                     logger.warning("error not reported", extra={"status": reported.status})
             else:
                 await self.stream(invoke_id, invocation_id, result)
-
-    async def _call(
-        self,
-        pool: "httpcore2.AsyncConnectionPool",
-        method: str,
-        action: str,
-        headers: Mapping[str | bytes, str | bytes] | None = None,
-        body: bytes | None = None,
-    ) -> "httpcore2.Response":
-        """Call the Runtime API, and again while it fails."""
-        import httpcore2
-
-        url = f"http://{self.lambda_runtime_address}/2018-06-01/runtime/invocation/{action}"
-        for attempt in range(1, _TRIES + 1):
-            try:
-                return await pool.request(method, url, headers=headers, content=body)
-            except (httpcore2.NetworkError, httpcore2.ProtocolError) as error:
-                logger.warning("runtime api failed", extra={"attempt": attempt, "cause": repr(error)})
-                await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
-        raise RuntimeError("The Runtime API does not answer")
 
 
 def _context(headers: Mapping[str, str]) -> Any:

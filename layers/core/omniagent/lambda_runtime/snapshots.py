@@ -11,20 +11,15 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import snapshot_restore_py as hooks  # type: ignore[import-untyped]  # it ships no types
+
 from omniagent.aws.credentials import process_credentials
 from omniagent.lambda_runtime import event_loop
 from omniagent.tracing.instrumentor import disconnect_traces
 
-try:
-    import snapshot_restore_py as hooks  # type: ignore[import-untyped]  # it ships no types
-except ImportError:  # it comes with awslambdaric; a server without Lambda may lack it
-    hooks = None
-
 
 def before_snapshot(close: Callable[[], Coroutine[Any, Any, None]], load: Callable[[], None] | None = None) -> None:
     """Register hooks for the time before the snapshot: `load` imports modules, then `close` closes connections."""
-    if hooks is None:
-        return
     # Hooks run in the reverse order of registration.
     hooks.register_before_snapshot(disconnect_traces)
     hooks.register_before_snapshot(lambda: event_loop.run(close()))
@@ -40,18 +35,11 @@ def after_restore() -> None:
     random.seed()
     # TLS keys come from OpenSSL's generator, which seeds itself again only if the process id has changed.
     ssl.RAND_add(os.urandom(32), 32.0)
-    _renew_object_ids()
     process_credentials.forget()
-
-
-def _renew_object_ids() -> None:
-    """Make ObjectId draw a new random part, which it does at import and if the process id has changed.
-
-    Our documents have other ids; this is for collections that a team's tools write.
-    """
+    # ObjectId draws its random part at import and if the process id has changed. Our documents have other ids; this is
+    # for collections that a team's tools write.
     if "bson.objectid" in sys.modules:
         sys.modules["bson.objectid"].ObjectId._pid = -1  # noqa: SLF001 - there is no public way
 
 
-if hooks is not None:
-    hooks.register_after_restore(after_restore)
+hooks.register_after_restore(after_restore)

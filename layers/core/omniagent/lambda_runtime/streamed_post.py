@@ -8,11 +8,9 @@ iteration share one chunk and one system call. A broken connection does not fail
 import asyncio
 import json
 import logging
-import re
 import socket
 from base64 import b64encode
 from contextlib import suppress
-from typing import Self
 
 from omniagent.lambda_runtime.asgi import StreamingResult
 
@@ -34,13 +32,19 @@ _CONNECT_SECONDS = 3.0
 _READER_LEFT = 410
 
 
-class Beginning:
-    """The beginning of a response. The constructor sends it outside the event loop, before any other work."""
+class StreamedPost:
+    """The body writer of one invocation's response. The constructor sends the beginning, before any other work."""
 
     def __init__(self, address: str, invoke_id: str, invocation_id: str | None, result: StreamingResult) -> None:
         """Connect and send. `address` is the Runtime API's host and port, and optionally a path."""
-        self.invoke_id = invoke_id
-        self.has_body = bool(result.beginning)
+        self._invoke_id = invoke_id
+        self._result = result
+        self._is_empty = not result.beginning
+        self._ended = asyncio.Event()
+        self._has_reader = True
+        self._waiting = bytearray()
+        """What is sent at the end of this iteration of the event loop."""
+        self._sent_at = -_PAUSE_SECONDS
         authority, _, base = address.partition("/")
         host, _, port = authority.partition(":")
         path = f"{base and '/' + base}/2018-06-01/runtime/invocation/{invoke_id}/response"
@@ -49,72 +53,47 @@ class Beginning:
             _request_head(authority, path, invocation_id)
             + _frame(json.dumps(result.head, separators=(",", ":")).encode())
             + _frame(_DELIMITER)
-            + (_frame(result.beginning) if self.has_body else b"")
+            + (b"" if self._is_empty else _frame(result.beginning))
         )
-        self.connection = socket.create_connection((host, int(port or 80)), _CONNECT_SECONDS)
+        self._connection = socket.create_connection((host, int(port or 80)), _CONNECT_SECONDS)
         try:
-            self.unsent = beginning[_send_now(self.connection, beginning) :]
+            self._unsent = beginning[_send_now(self._connection, beginning) :]
         except OSError:
-            self.connection.close()
+            self._connection.close()
             raise
 
-
-class StreamedPost:
-    """The body writer of one invocation's response."""
-
-    def __init__(self, beginning: Beginning, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._transport = writer.transport
-        self._invoke_id = beginning.invoke_id
+    async def post_rest(self) -> None:
+        """Send the rest, and wait until the Runtime API has accepted or refused it, or has closed the connection."""
         self._loop = asyncio.get_running_loop()
-        self._unsent: list[bytes] = []
-        self._unsent_size = 0
-        self._sent_at = -_PAUSE_SECONDS
-        self._empty = not beginning.has_body
-        self._ended = asyncio.Event()
-        self._reader_left = False
-        self._verdict = self._loop.create_task(self._read_verdict())
-
-    @classmethod
-    async def open(cls, beginning: Beginning) -> Self:
-        """Continue a response that has begun."""
-        reader, writer = await asyncio.open_connection(sock=beginning.connection)
-        writer.write(beginning.unsent)
-        return cls(beginning, reader, writer)
+        reader, self._writer = await asyncio.open_connection(sock=self._connection)
+        self._transport = self._writer.transport
+        self._transport.write(self._unsent)
+        verdict = self._loop.create_task(self._read_verdict(reader))
+        try:
+            await self._result.stream(self)
+            self.end()
+        except Exception as error:
+            logger.exception("response failed after its start")
+            self.end(_error_trailers(error, self._invoke_id))  # the caller sees it cut off
+        await verdict
 
     async def write(self, data: bytes) -> None:
-        if self._reader_left:
+        if not self._has_reader:
             raise ConnectionResetError("the reader has left")
         if self._transport.is_closing():
             return
-        self._empty = False
-        now = self._loop.time()
-        if not self._unsent and now - self._sent_at >= _PAUSE_SECONDS:
-            self._sent_at = now
-            self._transport.write(_frame(data))
-        else:
-            if not self._unsent:
-                self._loop.call_soon(self._flush)
-            self._unsent.append(data)
-            self._unsent_size += len(data)
-        if self._unsent_size + self._transport.get_write_buffer_size() > _HIGH_WATER:
+        self._is_empty = False
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting += data
+        if self._loop.time() - self._sent_at >= _PAUSE_SECONDS:
+            self._flush()
+        if len(self._waiting) + self._transport.get_write_buffer_size() > _HIGH_WATER:
             self._flush()
             with suppress(OSError):  # logged by _read_verdict
                 await self._writer.drain()
 
-    def end(self) -> None:
-        self._finish(b"")
-
-    def fail(self, error: BaseException) -> None:
-        """End a body that cannot be completed. The caller sees it cut off."""
-        self._finish(_error_trailers(error, self._invoke_id))
-
-    async def closed(self) -> None:
-        """Wait until the Runtime API has accepted or refused the response, or has closed the connection."""
-        await self._verdict
-
-    def _finish(self, trailers: bytes) -> None:
+    def end(self, trailers: bytes = b"") -> None:
         if self._ended.is_set():
             return
         self._ended.set()
@@ -123,34 +102,32 @@ class StreamedPost:
         self._flush()
         # A prelude without a body makes some Function URLs hang (aws-lambda-nodejs-runtime-interface-client#95,
         # aws-lambda-web-adapter#499). Any body avoids it; if the status allows none, HTTP drops it.
-        newline = _frame(b"\n") if self._empty else b""
+        newline = _frame(b"\n") if self._is_empty else b""
         self._transport.write(newline + b"0\r\n" + trailers + b"\r\n")
 
     def _flush(self) -> None:
-        if self._unsent:
-            frame = _frame(b"".join(self._unsent))
-            self._unsent.clear()
-            self._unsent_size = 0
+        if self._waiting:
+            self._transport.write(_frame(bytes(self._waiting)))
+            self._waiting.clear()
             self._sent_at = self._loop.time()
-            self._transport.write(frame)
 
-    async def _read_verdict(self) -> None:
+    async def _read_verdict(self, reader: asyncio.StreamReader) -> None:
         """Read the Runtime API's answer, which may come early, and close the connection."""
-        try:
-            head = await self._reader.readuntil(b"\r\n\r\n")
-            status = int(head.split(maxsplit=2)[1])
-            if status // 100 == 2:
-                await self._ended.wait()
-                self._writer.close()
-            elif status == _READER_LEFT:
-                self._reader_left = True
-                self._transport.abort()
-            else:
-                detail = await self._reader.read(_body_length(head))
+        answer = b""
+        with suppress(OSError):
+            answer = await reader.read(4096)  # the status, and at least the beginning of a refusal's text
+        head, _, detail = answer.partition(b"\r\n\r\n")
+        status = int(head[9:12] or 0)
+        if status // 100 == 2:
+            await self._ended.wait()
+            self._writer.close()
+        else:
+            if status == _READER_LEFT:
+                self._has_reader = False
+            elif status:
                 logger.error("runtime api refused the response: %d %s", status, detail.decode(errors="replace"))
-                self._transport.abort()
-        except (OSError, EOFError):
-            logger.exception("runtime api closed the connection, response lost")
+            else:
+                logger.error("runtime api closed the connection, response lost")
             self._transport.abort()
         with suppress(OSError):
             await self._writer.wait_closed()
@@ -179,12 +156,6 @@ def _request_head(authority: str, path: str, invocation_id: str | None) -> bytes
     if invocation_id:
         lines.append(f"Lambda-Runtime-Invocation-Id: {invocation_id}")
     return "\r\n".join([*lines, "", ""]).encode()
-
-
-def _body_length(head: bytes) -> int:
-    """Return how many bytes of an answer's body to wait for."""
-    declared = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
-    return min(int(declared[1]), 1000) if declared else 0
 
 
 def _frame(data: bytes) -> bytes:
