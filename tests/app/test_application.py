@@ -229,11 +229,11 @@ def test_turns_are_registered_where_the_settings_say() -> None:
 
 async def test_a_summary_cannot_be_queued_without_a_queue(application: Application, local_aws: Aws) -> None:
     with pytest.raises(NoQueue):
-        await application.platform.summary_queue.send({})
+        await application.end_summary("key", rebuild=False, is_done=False)
     url = f"{local_aws.endpoint}/123456789012/missing"
     application.platform = AwsPlatform(replace(application.settings, summary_queue_url=url))
     with pytest.raises(ConfigurationError, match="QueueDoesNotExist"):
-        await application.platform.summary_queue.send({})
+        await application.end_summary("key", rebuild=False, is_done=False)
 
 
 def test_the_environment_says_whether_this_is_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:

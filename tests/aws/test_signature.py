@@ -1,4 +1,4 @@
-"""Tokens and signed requests for Bedrock, against AWS's own packages."""
+"""Tokens for Bedrock and signed requests, against AWS's own packages."""
 
 import random
 import string
@@ -17,7 +17,11 @@ from omniagent.aws.signature import bedrock_token, sign
 
 TRIES = 1_000
 REGIONS = ("us-east-1", "us-west-2", "eu-central-1", "ap-southeast-2")
-PATHS = ("/anthropic/v1/messages", "/openai/v1/responses", "/openai/v1/chat/completions")
+CALLS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
+    ("bedrock", "bedrock-runtime", "/anthropic/v1/messages", {}),
+    ("bedrock", "bedrock-runtime", "/openai/v1/chat/completions", {}),
+    ("dynamodb", "dynamodb", "/", {"x-amz-target": "DynamoDB_20120810.PutItem"}),
+)
 
 
 def cases() -> Iterator[tuple[random.Random, Credentials, str, datetime]]:
@@ -44,9 +48,10 @@ def test_a_token_equals_that_of_the_token_generator(monkeypatch: pytest.MonkeyPa
 def test_a_signed_request_equals_that_of_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
     for chance, credentials, region, now in cases():
         monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda now=now, **_: now.replace(tzinfo=None))
-        host, path, body = f"bedrock-runtime.{region}.amazonaws.com", chance.choice(PATHS), chance.randbytes(50)
-        headers = {"content-type": "application/json", "host": host}
+        (service, name, path, target), body = chance.choice(CALLS), chance.randbytes(50)
+        host = f"{name}.{region}.amazonaws.com"
+        headers = {"content-type": "application/json", "host": host, **target}
         request = AWSRequest("POST", f"https://{host}{path}", headers=headers, data=body)
-        SigV4Auth(theirs(credentials), "bedrock", region).add_auth(request)
-        signed = sign(headers, body, service="bedrock", region=region, credentials=credentials, now=now, path=path)
+        SigV4Auth(theirs(credentials), service, region).add_auth(request)
+        signed = sign(headers, body, service=service, region=region, credentials=credentials, now=now, path=path)
         assert signed == {name.lower(): value for name, value in request.headers.items()}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from local.model import OfflineModel
-from omniagent.app.queues import MAX_TRIES
+from omniagent.app.run_jobs import MAX_TRIES
 from omniagent.lambda_runtime import event_loop
 from omniagent.session.ids import new_id, session_key, user_id_of
 from omniagent.turns.memory_registry import MemoryRegistry

@@ -8,7 +8,6 @@ from opentelemetry.trace import SpanKind
 
 from omniagent import Agent, Project
 from omniagent.app.application import Application
-from omniagent.app.queues import JobQueue
 from omniagent.app.run_jobs import RunJobs
 from omniagent.app.summary_jobs import SummaryJobs
 from omniagent.aws.sqs import SqsQueue
@@ -36,7 +35,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> None:
 async def sent_message() -> dict[str, object]:
     """Send a session to be summarized, and return the message."""
     with Endpoint((200, {})) as endpoint:
-        queue = JobQueue(SqsQueue(f"{endpoint.url}/123456789012/summaries"))
+        queue = SqsQueue(f"{endpoint.url}/123456789012/summaries")
         with trace_operation("turn"):
             await queue.send({"session_id": "user:session", "rebuild": False})
         await queue.aclose()

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from omniagent.app.queues import MAX_TRIES
-from omniagent.app.run_jobs import BUSY_SECONDS
+from omniagent.app.run_jobs import BUSY_SECONDS, MAX_TRIES
 from omniagent.errors import QueueUnavailable, RegistryUnavailable
 from omniagent.lambda_runtime import event_loop
 from omniagent.session.ids import new_id

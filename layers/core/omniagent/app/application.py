@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omniagent.ai.providers import KEYED_VENDORS
 from omniagent.ai.providers.model_calls import ProviderPool
@@ -17,7 +17,15 @@ from omniagent.app.platform import Platform
 from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
 from omniagent.budget.spending import SpendingCounter
-from omniagent.errors import ConfigurationError, OmniAgentError, RegistryUnavailable, StorageError, TooManyReaders
+from omniagent.errors import (
+    ConfigurationError,
+    NoQueue,
+    NoRunQueue,
+    OmniAgentError,
+    RegistryUnavailable,
+    StorageError,
+    TooManyReaders,
+)
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.contracts import DocumentModels
@@ -195,11 +203,11 @@ class Application:
         from omniagent.turns.hooks import RuntimeHooks
 
         hooks = RuntimeHooks(
-            on_work=partial(self.queue_run, session.key) if self.platform.run_queue.exists else None,
+            on_work=partial(self.queue_run, session.key) if self.platform.run_queue else None,
             on_end=partial(self._turn_ended, session.key),
             on_model_call=self.platform.emit_model_call,
             on_refusal=self.platform.emit_refusal,
-            leaves_summaries=self.platform.summary_queue.exists,
+            leaves_summaries=self.platform.summary_queue is not None,
         )
         return OwnOperator(self._options, session, hooks)
 
@@ -209,7 +217,13 @@ class Application:
 
     async def queue_run(self, key: str) -> None:
         """Queue a session that has work: a turn that was handed over or is dead, or messages in line."""
-        await self.platform.run_queue.send({"kind": "run", "session_id": key})
+        await self.queue_job({"kind": "run", "session_id": key})
+
+    async def queue_job(self, job: dict[str, Any], *, delay_seconds: float = 0) -> None:
+        """Queue a job of the run function, which its `kind` names. Raises `NoRunQueue`."""
+        if self.platform.run_queue is None:
+            raise NoRunQueue
+        await self.platform.run_queue.send(job, delay_seconds=delay_seconds)
 
     async def queue_summary(self, key: str, *, rebuild: bool = False) -> bool:
         """Queue an update of a session's summary, or a rebuild, for the summary function.
@@ -220,7 +234,7 @@ class Application:
         try:
             is_new = await catalog.note_summary_queued(key, rebuild=rebuild)
             if is_new:
-                await self.platform.summary_queue.send({"session_id": key, "rebuild": rebuild})
+                await self._send_summary(key, rebuild=rebuild)
         except BaseException:  # the note may be stored, although that failed
             await catalog.note_summary_done(key, rebuild=rebuild)
             raise
@@ -231,7 +245,7 @@ class Application:
         if is_done:
             await (await self.catalog()).note_summary_done(key, rebuild=rebuild)
         else:
-            await self.platform.summary_queue.send({"session_id": key, "rebuild": rebuild})
+            await self._send_summary(key, rebuild=rebuild)
 
     async def announce(self, key: str, answer: "SessionMessage") -> None:
         """Queue the event of a turn's end for the operator's webhook, then record it.
@@ -241,8 +255,7 @@ class Application:
         from omniagent.app.webhook import TurnEvent
 
         event = TurnEvent.of(key, answer)
-        message = {"kind": "webhook", "session_id": key, "event": event.model_dump(mode="json")}
-        await self.platform.run_queue.send(message)
+        await self.queue_job({"kind": "webhook", "session_id": key, "event": event.model_dump(mode="json")})
         await (await self.catalog()).note_announced(key, answer.id, event.id)
 
     @asynccontextmanager
@@ -297,17 +310,22 @@ class Application:
                 "stored": result.stored,
             },
         )
-        if result.summary_missed and self.platform.summary_queue.exists:
+        if result.summary_missed and self.platform.summary_queue:
             await self.queue_summary(key)
         if self.settings.webhook_url and result.stored:
             await self.announce(key, answer)
+
+    async def _send_summary(self, key: str, *, rebuild: bool) -> None:
+        if self.platform.summary_queue is None:
+            raise NoQueue
+        await self.platform.summary_queue.send({"session_id": key, "rebuild": rebuild})
 
     def _check_webhook(self) -> None:
         hide(self.settings.webhook_secret)
         check_url("WEBHOOK_URL", self.settings.webhook_url)
         if not self.settings.webhook_secret:
             raise ConfigurationError("WEBHOOK_URL needs a secret to sign with: set WEBHOOK_SECRET")
-        if not self.platform.run_queue.exists:
+        if not self.platform.run_queue:
             raise ConfigurationError("WEBHOOK_URL needs the run function, which delivers the events: set RUN_QUEUE_URL")
 
     async def _open(self) -> ConversationStore:

@@ -7,13 +7,12 @@ from typing import Final
 
 from omniagent.app.application import Application
 from omniagent.app.platform import Platform, SecretName
-from omniagent.app.queues import JobQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.sqs import SqsQueue
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.spending import SpendingCounter
-from omniagent.errors import ConfigurationError, NoRunQueue
+from omniagent.errors import ConfigurationError
 from omniagent.persistence.store import ConversationStore
 from omniagent.project import Project
 from omniagent.settings import Settings
@@ -36,8 +35,8 @@ class AwsPlatform(Platform):
 
     def __init__(self, settings: Settings, secrets: SecretStore | None = None) -> None:
         super().__init__(settings)
-        self.run_queue = JobQueue(_queue(settings.run_queue_url), missing=NoRunQueue)
-        self.summary_queue = JobQueue(_queue(settings.summary_queue_url))
+        self.run_queue = _queue(settings.run_queue_url)
+        self.summary_queue = _queue(settings.summary_queue_url)
         self._secrets = secrets or SecretStore()
         table, days = settings.turns_table, settings.journal_days
         self._registry: TurnRegistry = DynamoRegistry(table, kept_days=days) if table else MemoryRegistry()

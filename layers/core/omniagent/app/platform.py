@@ -1,17 +1,15 @@
 """`Platform`: what an application runs on. This one is a server with a MongoDB; `on_lambda` has that of AWS."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
-from omniagent.app.queues import JobQueue
 from omniagent.budget.spending import SpendingCounter
 from omniagent.errors import (
     BudgetExceeded,
     ConfigurationError,
     ModelRejected,
-    NoRunQueue,
     RequestError,
     TooManyRequests,
     TurnLost,
@@ -29,6 +27,19 @@ NOT_OUR_FAULT: Final = (RequestError, ModelRejected, TurnLost)
 another process took over is counted there. No user may page the operator."""
 
 
+class Queue(Protocol):
+    """Delivers JSON messages to the process that does the jobs."""
+
+    name: str
+    """The name that a delivered message says it came from."""
+
+    async def send(self, message: dict[str, Any], *, delay_seconds: float = 0) -> None:
+        """Send a message, to be delivered after the delay. Raises `QueueUnavailable`."""
+
+    async def aclose(self) -> None:
+        """Close its connections. The next send opens new ones."""
+
+
 class Platform:
     """Servers that share a MongoDB: running turns are kept there, secrets are settings, and there are no queues.
 
@@ -37,8 +48,8 @@ class Platform:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.run_queue = JobQueue(missing=NoRunQueue)
-        self.summary_queue = JobQueue()
+        self.run_queue: Queue | None = None
+        self.summary_queue: Queue | None = None
 
     def registry(self, store: "ConversationStore | None") -> TurnRegistry:
         """Return the registry of running turns, for as long as this store is open."""
@@ -109,7 +120,8 @@ class Platform:
     async def aclose(self) -> None:
         """Close the connections. They are opened again when they are used."""
         for queue in (self.run_queue, self.summary_queue):
-            await queue.aclose()
+            if queue is not None:
+                await queue.aclose()
 
 
 def _opened(store: "ConversationStore | None") -> "ConversationStore":

@@ -14,7 +14,6 @@ from pydantic_core import to_jsonable_python
 
 from omniagent.ai.runner import until
 from omniagent.app.application import Application
-from omniagent.app.queues import MAX_TRIES, retry_pause
 from omniagent.app.sweep import erase_marked, finish, sessions_with_work
 from omniagent.app.webhook import TurnEvent, deliver
 from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, TooManyTurns, TurnInProgress
@@ -25,6 +24,11 @@ from omniagent.settings import Busy
 
 logger = logging.getLogger(__name__)
 
+MAX_TRIES: Final = 10
+"""How often a job that fails is sent again. Its pauses double, and together last most of an hour."""
+FIRST_PAUSE_SECONDS: Final = 5
+LONGEST_PAUSE_SECONDS: Final = 900
+"""The longest pause before a job is tried again, which is also the longest delay of a message."""
 BUSY_SECONDS: Final = 5
 """The pause before the next try of a session whose user has too many running turns."""
 UNANNOUNCED_AFTER: Final = timedelta(minutes=1)
@@ -165,7 +169,8 @@ class RunJobs:
         run queue, so it brings no schedule, which acts for any user. Another queue brings nothing else, and redelivers
         what failed.
         """
-        if queue != self._application.platform.run_queue.name:
+        run_queue = self._application.platform.run_queue
+        if run_queue is None or queue != run_queue.name:
             await self._serve(ScheduledJob.model_validate_json(body), deadline)
             return
         job = _QUEUED.validate_json(body)
@@ -176,7 +181,8 @@ class RunJobs:
                 raise
             failure = {"kind": job.kind, "tries": job.tries, "cause": f"{type(exc).__name__}: {exc}"}
             logger.warning("job failed", extra=failure)
-            await self._send_again(job, retry_pause(job.tries), tries=job.tries + 1)
+            pause = min(FIRST_PAUSE_SECONDS * 2.0**job.tries, LONGEST_PAUSE_SECONDS)
+            await self._send_again(job, pause, tries=job.tries + 1)
 
     async def _serve(self, job: InvokedJob, deadline: float) -> dict[str, Any]:
         async with self._application.job(job.key, job.traceparent):
@@ -271,4 +277,4 @@ class RunJobs:
 
     async def _send_again(self, job: RunJob, seconds: float, **changes: Any) -> None:
         again = job.model_dump(mode="json", exclude={"traceparent"}) | changes
-        await self._application.platform.run_queue.send(again, delay_seconds=seconds)
+        await self._application.queue_job(again, delay_seconds=seconds)

@@ -12,9 +12,10 @@ import json
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 from omniagent.errors import ConfigurationError, WebhookFailed
 from omniagent.messages import RequestKind, Status
@@ -46,6 +47,8 @@ class TurnEvent(BaseModel):
 
     A job may come from a newer version during a canary: fields that this one does not know are ignored.
     """
+
+    model_config = ConfigDict(serialize_by_alias=False, validate_by_name=True, alias_generator=to_camel)
 
     id: str = Field(max_length=64)
     """The delivery id, always the same for the same end of the same turn."""
@@ -81,17 +84,8 @@ class TurnEvent(BaseModel):
 
     def body(self, *, user: str, session_id: str) -> bytes:
         """Return the JSON that is sent."""
-        data: dict[str, Any] = {
-            "user": user,
-            "sessionId": session_id,
-            "messageId": self.message_id,
-            "turnNumber": self.turn_number,
-            "status": self.status,
-            "finishReason": self.finish_reason,
-            "errorCode": self.error_code,
-            "usage": self.usage,
-            "requests": [request.model_dump() for request in self.requests],
-        }
+        what = self.model_dump(by_alias=True, exclude={"id", "occurred_at"})
+        data = {"user": user, "sessionId": session_id, **what}
         event = {"type": EVENT_TYPES[self.status], "timestamp": self.occurred_at.isoformat(), "data": data}
         return json.dumps(event, separators=(",", ":")).encode()
 

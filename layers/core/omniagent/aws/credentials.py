@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -26,7 +26,6 @@ PROFILE_LIFE_SECONDS: Final = 300.0
 ENDPOINT_TIMEOUT_SECONDS: Final = 3.0
 # The credential agents of ECS and EKS. Over plain HTTP, the token goes only to them and to loopback.
 _AGENTS: Final = ("169.254.170.2", "169.254.170.23", "fd00:ec2::23")
-_LOOPBACK: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +85,15 @@ async def _from_endpoint(uri: str, token: str) -> tuple[Credentials, float]:
     try:
         async with open_pool() as http:
             response = await http.request("GET", uri, headers=headers, extensions=timeouts(ENDPOINT_TIMEOUT_SECONDS))
-        return _parsed(json.loads(response.content))  # an error response lacks the keys and raises KeyError
+        answer = json.loads(response.content)
+        # An error response lacks the keys and raises KeyError.
+        expires_at = datetime.fromisoformat(answer["Expiration"]).timestamp()
+        credentials = Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer.get("Token"))
     except Exception as exc:
         # Only the error's type: its message could quote the response, which contains the keys.
         raise AwsUnreachable(f"the credentials endpoint: {type(exc).__name__}") from exc
-
-
-def _parsed(answer: Mapping[str, Any]) -> tuple[Credentials, float]:
-    expires_at = datetime.fromisoformat(answer["Expiration"]).timestamp()
-    credentials = Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer.get("Token"))
     # Short-lived credentials are replaced at half of their life, not at every call.
-    left = expires_at - time.time()
-    return credentials, expires_at - min(REFRESH_BEFORE_SECONDS, left / 2)
+    return credentials, expires_at - min(REFRESH_BEFORE_SECONDS, (expires_at - time.time()) / 2)
 
 
 def _is_trusted(uri: str) -> bool:
@@ -106,10 +102,9 @@ def _is_trusted(uri: str) -> bool:
     if parts.scheme == "https" or host == "localhost" or host in _AGENTS:
         return True
     try:
-        address = ip_address(host)
+        return ip_address(host).is_loopback
     except ValueError:
         return False
-    return any(address in network for network in _LOOPBACK)
 
 
 def _from_profile() -> Credentials:

@@ -9,44 +9,26 @@ import json
 import math
 import os
 import random
+import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import httpcore2
-from omniagent.aio import is_cancelled
-from omniagent.aws.credentials import CredentialCache, process_credentials
+from omniagent.aws.credentials import CredentialCache, Credentials, process_credentials
 from omniagent.aws.http_pool import AwsRefused, AwsUnreachable, open_pool, timeouts
 from omniagent.aws.signature import sign
 
 FIRST_RETRY_SECONDS: Final = 0.1
 LONGEST_RETRY_SECONDS: Final = 1.0
-_TRANSIENT = frozenset(
-    {
-        "InternalServerError",
-        "KMSThrottlingException",
-        "KmsThrottled",
-        "LimitExceededException",
-        "PriorRequestNotComplete",
-        "ProvisionedThroughputExceededException",
-        "RequestLimitExceeded",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "RequestTimeout",
-        "RequestTimeoutException",
-        "ServiceUnavailable",
-        "SlowDown",
-        "ThrottledException",
-        "Throttling",
-        "ThrottlingException",
-        "TooManyRequestsException",
-        "TransactionInProgressException",
-    }
+_TRANSIENT: Final = re.compile(
+    "Throttl|TooManyRequests|LimitExceeded|ThroughputExceeded|Timeout|Unavailable|InternalServerError|SlowDown"
+    "|PriorRequestNotComplete|TransactionInProgress"
 )
-_TOO_MANY_REQUESTS: Final = 429
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"})
 
 
@@ -96,16 +78,24 @@ class AwsJson:
         """
         body = json.dumps(arguments).encode()
         left, end = attempts or self._attempts, time.monotonic() + seconds
-        pause = FIRST_RETRY_SECONDS
+        pause, is_renewed = FIRST_RETRY_SECONDS, False
         while True:
-            left -= 1
             try:
-                return await self._attempt(operation, body)
+                credentials = await self._credentials.get()
+                return await self._send(operation, body, credentials)
+            except AwsRefused as refusal:
+                if refusal.code not in _EXPIRED or is_renewed:
+                    raise
+                is_renewed = True
+                self._credentials.forget()
+                if await self._credentials.get() == credentials:
+                    raise
             except AwsUnreachable:
+                left -= 1
                 if left <= 0 or time.monotonic() + pause >= end:
                     raise
-            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads retries, hides nothing
-            pause = min(pause * 2, LONGEST_RETRY_SECONDS)
+                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads retries, hides nothing
+                pause = min(pause * 2, LONGEST_RETRY_SECONDS)
 
     async def aclose(self) -> None:
         """Close the connections. The next call opens new ones."""
@@ -113,9 +103,7 @@ class AwsJson:
         if http is not None:
             await http.aclose()
 
-    async def _attempt(self, operation: str, body: bytes, *, is_renewed: bool = False) -> dict[str, Any]:
-        """Send the call. If AWS says that the credentials have expired, send it once more with new ones."""
-        credentials = await self._credentials.get()
+    async def _send(self, operation: str, body: bytes, credentials: Credentials) -> dict[str, Any]:
         headers = {**self._headers, "x-amz-target": f"{self._protocol.target}.{operation}"}
         service, region, now = self._protocol.service, self._region, datetime.now(UTC)
         signed = sign(headers, body, service=service, region=region, credentials=credentials, now=now)
@@ -125,23 +113,18 @@ class AwsJson:
             response = await self._http.request(
                 "POST", self._endpoint, content=body, headers=[*signed.items()], extensions=self._timeouts
             )
-        except (Exception, asyncio.CancelledError) as exc:
-            # Every Exception: not only the HTTP client, but also TLS, sockets and anyio raise their own.
-            if isinstance(exc, asyncio.CancelledError) and is_cancelled():
-                raise
+        except Exception as exc:  # not only the HTTP client, but also TLS, sockets and anyio raise their own
             raise AwsUnreachable(f"{operation}: {type(exc).__name__} {exc}".rstrip()) from exc
         try:
-            return _read(operation, response.status, response.content)
-        except AwsRefused as refusal:
-            if refusal.code not in _EXPIRED or is_renewed:
-                raise
-            self._credentials.forget()
-            if await self._credentials.get() == credentials:
-                raise
-        return await self._attempt(operation, body, is_renewed=True)
-
-
-_VARIABLE_NAMES = {"secretsmanager": "SECRETS_MANAGER"}
+            answer: dict[str, Any] = json.loads(response.content or b"{}")
+        except ValueError as exc:
+            raise AwsUnreachable(f"{operation}: HTTP {response.status} without JSON") from exc
+        if response.status < HTTPStatus.MULTIPLE_CHOICES:
+            return answer
+        code = str(answer.get("__type", "")).rpartition("#")[2] or f"HTTP {response.status}"
+        if response.status >= 500 or response.status == HTTPStatus.TOO_MANY_REQUESTS or _TRANSIENT.search(code):
+            raise AwsUnreachable(f"{operation}: {code}")
+        raise AwsRefused(code, answer)
 
 
 def endpoint_of(service: str, region: str) -> str:
@@ -151,20 +134,5 @@ def endpoint_of(service: str, region: str) -> str:
 
 
 def endpoint_override(service: str) -> str | None:
-    name = _VARIABLE_NAMES.get(service, service.upper())
+    name = "SECRETS_MANAGER" if service == "secretsmanager" else service.upper()
     return os.environ.get(f"AWS_ENDPOINT_URL_{name}") or os.environ.get("AWS_ENDPOINT_URL") or None
-
-
-def _read(operation: str, status: int, content: bytes) -> dict[str, Any]:
-    try:
-        answer = json.loads(content or b"{}")
-    except (ValueError, RecursionError, MemoryError) as exc:
-        raise AwsUnreachable(f"{operation}: HTTP {status} without JSON") from exc
-    if not isinstance(answer, dict):
-        raise AwsUnreachable(f"{operation}: HTTP {status} without a JSON object")
-    if status < 300:
-        return answer
-    code = str(answer.get("__type", "")).rpartition("#")[2] or f"HTTP {status}"
-    if status >= 500 or status == _TOO_MANY_REQUESTS or code.rpartition(".")[2] in _TRANSIENT:
-        raise AwsUnreachable(f"{operation}: {code}")
-    raise AwsRefused(code, answer)

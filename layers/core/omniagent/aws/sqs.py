@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
 from omniagent.aws.json_api import SQS, AwsJson, endpoint_override
 from omniagent.errors import ConfigurationError, QueueUnavailable
+from omniagent.tracing import current_traceparent
 
 MAX_DELAY_SECONDS: Final = 900
 """The longest delay that SQS allows."""
@@ -18,19 +19,18 @@ class SqsQueue:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._url = url
+        self.name = url.rpartition("/")[2]
         self._api = AwsJson(
             SQS, region=_region(parts.netloc), endpoint=endpoint_override("sqs") or f"{parts.scheme}://{parts.netloc}"
         )
-
-    @property
-    def name(self) -> str:
-        return self._url.rpartition("/")[2]
 
     async def send(self, message: dict[str, Any], *, delay_seconds: float = 0) -> None:
         """Send a message, to be delivered after the delay.
 
         Raises `QueueUnavailable`, or `ConfigurationError` when there is no such queue or no permission.
         """
+        if traceparent := current_traceparent():  # the job continues the sender's trace
+            message = {**message, "traceparent": traceparent}
         arguments: dict[str, Any] = {"QueueUrl": self._url, "MessageBody": json.dumps(message)}
         if delay_seconds > 0:
             arguments["DelaySeconds"] = min(round(delay_seconds), MAX_DELAY_SECONDS)

@@ -88,7 +88,7 @@ class DynamoRegistry(TurnRegistry):
     async def signal(self, session: str, journal: str, *, stop: bool = False, mail: bool = False) -> None:
         await self._table.call(
             "UpdateItem",
-            Key=item_key(session, _signals(journal)),
+            Key=item_key(session, f"signals#{journal}"),
             UpdateExpression=f"SET expires_at = :end{', #stop = :true' if stop else ''} ADD #mail :mail",
             ExpressionAttributeNames={"#mail": "mail"} | ({"#stop": "stop"} if stop else {}),
             ExpressionAttributeValues={":end": self._expiry(), ":mail": {"N": str(int(mail))}}
@@ -98,13 +98,14 @@ class DynamoRegistry(TurnRegistry):
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.signals")
     async def signals(self, session: str, journal: str) -> Signals:
         # Once per tick: half a read unit, a tenth of the price of a write. A tick later it is read all the same.
-        answer = await self._table.call("GetItem", Key=item_key(session, _signals(journal)))
+        answer = await self._table.call("GetItem", Key=item_key(session, f"signals#{journal}"))
         item = answer.get("Item", {})
         return Signals("stop" in item, int(item.get("mail", {"N": "0"})["N"]))
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.count_reader")
     async def count_reader(self, user_id: str, reader: str, seconds: float) -> int:
-        now, name = self._clock(), f"{_READER}{_short(reader)}"
+        # A short hash, so that an item with many readers stays small.
+        now, name = self._clock(), _READER + hashlib.blake2b(reader.encode(), digest_size=6).hexdigest()
         change: dict[str, Any] = {
             "UpdateExpression": "SET #reader = :until, expires_at = :end",
             "ExpressionAttributeValues": {
@@ -115,14 +116,16 @@ class DynamoRegistry(TurnRegistry):
         if not seconds:
             # Conditional: a reader that leaves after its user was deleted would leave an item that never expires.
             change = {"UpdateExpression": "REMOVE #reader", "ConditionExpression": "attribute_exists(session_id)"}
-        key, names = item_key(user_id, "readers"), {"#reader": name}
+        key = item_key(user_id, "readers")
         answer = await self._table.call(
-            "UpdateItem", Key=key, ExpressionAttributeNames=names, ReturnValues="ALL_NEW", **change
+            "UpdateItem", Key=key, ExpressionAttributeNames={"#reader": name}, ReturnValues="ALL_NEW", **change
         )
         readers = {each: value for each, value in answer.get("Attributes", {}).items() if each.startswith(_READER)}
         gone = [each for each, value in readers.items() if float(value["N"]) <= now]
-        if gone:
-            await self._forget(user_id, gone[:50])
+        if gone:  # their processes died before they left
+            names = {f"#n{number}": each for number, each in enumerate(gone[:50])}
+            removal = f"REMOVE {', '.join(names)}"
+            await self._table.call("UpdateItem", Key=key, UpdateExpression=removal, ExpressionAttributeNames=names)
         return len(readers) - len(gone)
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.erase")
@@ -137,30 +140,12 @@ class DynamoRegistry(TurnRegistry):
     async def aclose(self) -> None:
         await self._table.aclose()
 
-    async def _forget(self, user_id: str, names: list[str]) -> None:
-        """Remove readers that have expired: their processes died before they left."""
-        await self._table.call(
-            "UpdateItem",
-            Key=item_key(user_id, "readers"),
-            UpdateExpression=f"REMOVE {', '.join(f'#n{number}' for number in range(len(names)))}",
-            ExpressionAttributeNames={f"#n{number}": name for number, name in enumerate(names)},
-        )
-
     def _expiry(self) -> dict[str, str]:
         return as_number(self._clock() + self._kept_seconds, whole=True)
 
 
 def _chunk(journal: str, number: int) -> str:
     return f"journal#{journal}#{number:08d}"
-
-
-def _signals(journal: str) -> str:
-    return f"signals#{journal}"
-
-
-def _short(text: str) -> str:
-    """Return a short hash, so that an item with many readers stays small."""
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def _read_chunk(item: dict[str, Any]) -> Chunk:

@@ -118,7 +118,7 @@ async def _accepted(application: "Application", runner: "TurnOperator", body: Ch
     """Accept a message for the run function. It is stored before the response is sent."""
     if body.replies:
         raise InvalidRequest("Only a new message can be answered in the background.")
-    if not application.platform.run_queue.exists:
+    if application.platform.run_queue is None:
         raise NoRunQueue
     session_id, stream = runner.session_id, f"/chat/{runner.session_id}/stream"
     message_id = await runner.accept(body.query)

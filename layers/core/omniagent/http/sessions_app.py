@@ -334,7 +334,7 @@ async def queue_summary(
     rebuild: Annotated[bool, Query(description="Rebuild the summary from the first turn.")] = False,
 ) -> Accepted:
     """Update the summary in the background. Nothing is queued if a job is already queued or nothing would change."""
-    if not application.platform.summary_queue.exists:
+    if application.platform.summary_queue is None:
         raise errors.NoQueue
     if await catalog.summary_is_current(session, rebuild=rebuild):
         response.status_code = 200
