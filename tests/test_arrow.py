@@ -100,7 +100,6 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "aws.credentials",
         "aws.http_pool",
         "aws.signature",
-        "aio",
         "budget",
         "errors",
         "invocation",

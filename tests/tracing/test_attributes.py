@@ -35,8 +35,9 @@ OPEN_TELEMETRY = {
     "ERROR_TYPE": error_attributes.ERROR_TYPE,
     "EXCEPTION_TYPE": exception_attributes.EXCEPTION_TYPE,
     "EXCEPTION_MESSAGE": exception_attributes.EXCEPTION_MESSAGE,
-    "GEN_AI_EVALUATION_RESULT": "gen_ai.evaluation.result",  # an event; Python's package lists attributes only
-    **{name: value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")},
+    "RESPONSE_ID": gen_ai_attributes.GEN_AI_RESPONSE_ID,
+    "EVALUATION": gen_ai_attributes.GEN_AI_EVALUATION_NAME.removesuffix(".name"),
+    "ANNOTATION": f"{SpanAttributes.TRACE_ANNOTATIONS}.0.annotation",
     "EXCEPTION_STACKTRACE": exception_attributes.EXCEPTION_STACKTRACE,
 }
 OURS = [

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from omniagent.aws.dynamo_table import DynamoTable, as_number, item_key
 from omniagent.aws.json_api import AwsJson
+from omniagent.aws.turn_table import DynamoTable, as_number, item_key
 from omniagent.budget.spending import Spending, SpendingCounter
 from omniagent.messages import Usage
 from omniagent.tracing import SpanKind, trace_method

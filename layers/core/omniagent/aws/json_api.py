@@ -27,7 +27,7 @@ FIRST_RETRY_SECONDS: Final = 0.1
 LONGEST_RETRY_SECONDS: Final = 1.0
 _TRANSIENT: Final = re.compile(
     "Throttl|TooManyRequests|LimitExceeded|ThroughputExceeded|Timeout|Unavailable|InternalServerError|SlowDown"
-    "|PriorRequestNotComplete|TransactionInProgress"
+    "|PriorRequestNotComplete|TransactionInProgress|Conflict"
 )
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"})
 

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from omniagent.aws.dynamo_table import DynamoTable, as_number, item_key
-from omniagent.aws.json_api import AwsJson
-from omniagent.tracing import SpanKind, trace_method
+from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
+from omniagent.aws.json_api import DYNAMODB, AwsJson
+from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
+from omniagent.tracing import SpanKind, current_span, trace_method
+from omniagent.tracing.attributes import DB_COLLECTION
 from omniagent.turns.registry import KEPT_DAYS, Chunk, Signals, TurnRegistry
 
 logger = logging.getLogger(__name__)
@@ -27,6 +29,50 @@ _DELETES_AT_ONCE = 8
 _READER = "reader#"
 UNREADABLE = b'{"record":'
 """A line that no client sees, and no successor can read."""
+_LOST = "ConditionalCheckFailedException"
+
+
+class DynamoTable:
+    """One DynamoDB table. Translates its errors into the package's."""
+
+    def __init__(self, name: str, api: AwsJson | None = None) -> None:
+        self._name = name
+        self._api = api or AwsJson(DYNAMODB)
+
+    async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Call DynamoDB, as `AwsJson.call` does. A failed condition raises nothing: it returns `lost` and the item."""
+        current_span().set(DB_COLLECTION, self._name)
+        try:
+            return await self._api.call(operation, TableName=self._name, **arguments)
+        except AwsRefused as exc:
+            if exc.code == _LOST:
+                return {"lost": True, "item": exc.answer.get("Item")}
+            raise RegistryMisconfigured(f"TURNS_TABLE {self._name}: {operation}: {exc}") from exc
+        except AwsUnreachable as exc:
+            raise RegistryUnavailable(f"DynamoDB {exc}") from exc
+
+    async def keys_of(self, owner: str, **options: Any) -> dict[str, Any]:
+        """Read one page of the keys of the items under a session's key or a user's id."""
+        return await self.call(
+            "Query",
+            ConsistentRead=True,
+            KeyConditionExpression="session_id = :owner",
+            ProjectionExpression="session_id, #item",
+            ExpressionAttributeNames={"#item": "item"},
+            ExpressionAttributeValues={":owner": {"S": owner}},
+            **options,
+        )
+
+    async def aclose(self) -> None:
+        await self._api.aclose()
+
+
+def item_key(session: str, item: str) -> dict[str, Any]:
+    return {"session_id": {"S": session}, "item": {"S": item}}
+
+
+def as_number(value: float, *, whole: bool = False) -> dict[str, str]:
+    return {"N": str(int(value)) if whole else f"{value:.3f}"}
 
 
 class DynamoRegistry(TurnRegistry):

@@ -46,19 +46,9 @@ EXCEPTION_MESSAGE: Final = "exception.message"
 EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 
 # Feedback on an answer: OpenInference's annotation of a trace, and OpenTelemetry's event of an evaluation.
-TRACE_ANNOTATIONS: Final = "trace.annotations"
-ANNOTATION_NAME: Final = "annotation.name"
-ANNOTATION_SCORE: Final = "annotation.score"
-ANNOTATION_LABEL: Final = "annotation.label"
-ANNOTATION_EXPLANATION: Final = "annotation.explanation"
-ANNOTATION_ANNOTATOR_KIND: Final = "annotation.annotator_kind"
-ANNOTATION_IDENTIFIER: Final = "annotation.identifier"
-GEN_AI_EVALUATION_RESULT: Final = "gen_ai.evaluation.result"
-GEN_AI_EVALUATION_NAME: Final = "gen_ai.evaluation.name"
-GEN_AI_EVALUATION_SCORE_VALUE: Final = "gen_ai.evaluation.score.value"
-GEN_AI_EVALUATION_SCORE_LABEL: Final = "gen_ai.evaluation.score.label"
-GEN_AI_EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
-GEN_AI_RESPONSE_ID: Final = "gen_ai.response.id"
+ANNOTATION: Final = "trace.annotations.0.annotation"
+EVALUATION: Final = "gen_ai.evaluation"
+RESPONSE_ID: Final = "gen_ai.response.id"
 
 TURN_NUMBER: Final = "omniagent.turn_number"
 LLM_PURPOSE: Final = "omniagent.purpose"
@@ -89,8 +79,8 @@ CONTENT_PREFIXES: Final = (
     LLM_OUTPUT_MESSAGES,
     "llm.prompts",
     "llm.choices",
-    f"{TRACE_ANNOTATIONS}.0.{ANNOTATION_EXPLANATION}",
-    GEN_AI_EVALUATION_EXPLANATION,
+    f"{ANNOTATION}.explanation",
+    f"{EVALUATION}.explanation",
 )
 
 

@@ -4,6 +4,7 @@ Imported only when tracing is turned on: it imports the SDK.
 """
 
 import os
+import secrets
 from collections.abc import Mapping
 from typing import Final
 
@@ -36,18 +37,13 @@ class SystemIdGenerator(IdGenerator):
     """
 
     def generate_span_id(self) -> int:
-        return _random_id(8)
+        return secrets.randbits(64) or 1  # zero marks an invalid id
 
     def generate_trace_id(self) -> int:
-        return _random_id(16)
+        return secrets.randbits(128) or 1
 
     def is_trace_id_random(self) -> bool:
         return True
-
-
-def _random_id(size: int) -> int:
-    """Return a random number of `size` bytes. Zero marks an invalid id."""
-    return int.from_bytes(os.urandom(size)) or _random_id(size)
 
 
 def configure_tracing(

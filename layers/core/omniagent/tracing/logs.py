@@ -63,11 +63,15 @@ def setup_logging(
     chosen, unknown = _level(level if level is not None else os.environ.get("LOG_LEVEL") or "INFO")
     on_lambda = "AWS_LAMBDA_FUNCTION_NAME" in os.environ
     out = stream or (sys.stdout if on_lambda else sys.stderr)
-    formatter = _json_formatter(service) if on_lambda else _ReadableFormatter(colour=_colourful(out))
+    is_colourful = out.isatty() and not os.environ.get("NO_COLOR")
+    formatter = _json_formatter(service) if on_lambda else _ReadableFormatter(colour=is_colourful)
     root = logging.getLogger()
     for previous in filter(_is_replaced, list(root.handlers)):
         root.removeHandler(previous)
-    root.addHandler(_Handler(out, formatter))
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(formatter)
+    handler.addFilter(_add_context)
+    root.addHandler(handler)
     root.setLevel(max(chosen, logging.INFO))
     for name in THIRD_PARTY:
         logging.getLogger(name).setLevel(max(chosen, logging.WARNING))
@@ -78,25 +82,14 @@ def setup_logging(
     return logger
 
 
-class _Handler(logging.StreamHandler[TextIO]):
-    """The process's one handler. Its class distinguishes it from handlers of other code."""
-
-    def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
-        super().__init__(stream)
-        self.setFormatter(formatter)
-        self.addFilter(_Context())
-
-
-class _Context(logging.Filter):
-    """Adds the bound fields, and drops third-party details even if a library lowered its own level."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING and record.name.partition(".")[0] in THIRD_PARTY:
-            return False
-        for field, value in {**bound_fields(), "trace_id": current_trace_id()}.items():
-            if value is not None and not hasattr(record, field):
-                setattr(record, field, value)
-        return True
+def _add_context(record: logging.LogRecord) -> bool:
+    """Add the bound fields, and drop third-party details even if a library lowered its own level."""
+    if record.levelno < logging.WARNING and record.name.partition(".")[0] in THIRD_PARTY:
+        return False
+    for field, value in {**bound_fields(), "trace_id": current_trace_id()}.items():
+        if value is not None and not hasattr(record, field):
+            setattr(record, field, value)
+    return True
 
 
 class _ReadableFormatter(logging.Formatter):
@@ -165,14 +158,6 @@ def _level(level: str | int) -> tuple[int, str | None]:
     return (logging.INFO, level) if number is None else (number, None)
 
 
-def _colourful(stream: TextIO) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR")
-
-
 def _is_replaced(handler: logging.Handler) -> bool:
     """Whether a root handler would print each line twice: an earlier one of ours, basicConfig's or Lambda's."""
-    return (
-        isinstance(handler, _Handler)
-        or type(handler) is logging.StreamHandler
-        or type(handler).__name__.startswith("LambdaLoggerHandler")
-    )
+    return type(handler) is logging.StreamHandler or type(handler).__name__.startswith("LambdaLoggerHandler")

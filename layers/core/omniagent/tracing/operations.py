@@ -90,12 +90,13 @@ def trace_request(name: str, headers: Mapping[str, str]) -> Span:
 
     It continues the caller's trace if the headers have a valid W3C `traceparent`.
     """
-    return NO_SPAN if _recorder is None else _recorder.start_request(name, headers)
+    return NO_SPAN if _recorder is None else _recorder.start_received(name, headers, "SERVER")
 
 
 def trace_job(name: str, traceparent: str) -> Span:
     """Open the span of a job from a queue. It continues the sender's trace."""
-    return NO_SPAN if _recorder is None else _recorder.start_job(name, traceparent)
+    headers = {"traceparent": traceparent}
+    return NO_SPAN if _recorder is None else _recorder.start_received(name, headers, "CONSUMER")
 
 
 def current_span() -> Span:

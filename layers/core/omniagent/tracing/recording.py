@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -173,18 +173,12 @@ class OpenTelemetryRecorder:
         )
         return RecordedSpan(span, capture_content=self._capture_content)
 
-    def start_request(self, name: str, headers: Mapping[str, str]) -> Span:
-        return self._start_received(name, headers, trace.SpanKind.SERVER)
-
-    def start_job(self, name: str, traceparent: str) -> Span:
-        return self._start_received(name, {"traceparent": traceparent}, trace.SpanKind.CONSUMER)
-
-    def _start_received(self, name: str, headers: Mapping[str, str], role: trace.SpanKind) -> Span:
+    def start_received(self, name: str, headers: Mapping[str, str], role: Literal["SERVER", "CONSUMER"]) -> Span:
         """Continue the sender's trace. Inside the span of another instrumentation, only link to it."""
         sender = _W3C.extract(headers)
         if trace.get_current_span().get_span_context().is_valid:
             return self.start(name, link=trace.get_current_span(sender).get_span_context())
-        return self.start(name, role=role, parent=sender)
+        return self.start(name, role=trace.SpanKind[role], parent=sender)
 
     def current(self) -> Span:
         span = trace.get_current_span()
@@ -199,27 +193,26 @@ class OpenTelemetryRecorder:
         """Record feedback as OpenInference's annotation of the turn's trace, and as OpenTelemetry's evaluation."""
         score, label = {"up": 1, "down": 0}.get(rating or ""), rating or ("comment" if text else "withdrawn")
         annotation = {
-            names.ANNOTATION_NAME: FEEDBACK_NAME,
-            names.ANNOTATION_SCORE: score,
-            names.ANNOTATION_LABEL: label,
-            names.ANNOTATION_EXPLANATION: text or None,
-            names.ANNOTATION_ANNOTATOR_KIND: "HUMAN",
-            names.ANNOTATION_IDENTIFIER: message_id,
+            f"{names.ANNOTATION}.name": FEEDBACK_NAME,
+            f"{names.ANNOTATION}.score": score,
+            f"{names.ANNOTATION}.label": label,
+            f"{names.ANNOTATION}.explanation": text or None,
+            f"{names.ANNOTATION}.annotator_kind": "HUMAN",
+            f"{names.ANNOTATION}.identifier": message_id,
         }
         evaluation = {
-            names.GEN_AI_EVALUATION_NAME: FEEDBACK_NAME,
-            names.GEN_AI_EVALUATION_SCORE_VALUE: score,
-            names.GEN_AI_EVALUATION_SCORE_LABEL: label,
-            names.GEN_AI_EVALUATION_EXPLANATION: text or None,
-            names.GEN_AI_RESPONSE_ID: message_id,
+            f"{names.EVALUATION}.name": FEEDBACK_NAME,
+            f"{names.EVALUATION}.score.value": score,
+            f"{names.EVALUATION}.score.label": label,
+            f"{names.EVALUATION}.explanation": text or None,
+            names.RESPONSE_ID: message_id,
         }
         if traceparent:
-            attributes = {f"{names.TRACE_ANNOTATIONS}.0.{name}": value for name, value in annotation.items()}
             turn, here = _W3C.extract({"traceparent": traceparent}), trace.get_current_span().get_span_context()
-            span = self.start(FEEDBACK_SPAN, attributes=attributes, parent=turn, link=here)
+            span = self.start(FEEDBACK_SPAN, attributes=annotation, parent=turn, link=here)
         else:  # no annotation: it would be one of the feedback request's own trace
             span = self.start(FEEDBACK_SPAN)
-        span.add_event(names.GEN_AI_EVALUATION_RESULT, evaluation)
+        span.add_event(f"{names.EVALUATION}.result", evaluation)
         span.end()
 
     def flush(self) -> "Future[object]":

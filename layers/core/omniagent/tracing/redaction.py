@@ -67,10 +67,6 @@ def redact(value: Any, *, name: str = "", depth: int = 0) -> Any:
         return value
     if is_secret_name(name):
         return MASK
-    return _redact_plain(value, depth)
-
-
-def _redact_plain(value: Any, depth: int) -> Any:
     if isinstance(value, int | float):
         return value
     if depth < _MAX_DEPTH:
