@@ -107,6 +107,41 @@ class World(NamedTuple):
     replies: int
 
 
+class At(NamedTuple):
+    """The next step of one process."""
+
+    world: World
+    others: tuple[Process, ...]
+    me: Process
+
+    @property
+    def session(self) -> Session:
+        return self.world.session
+
+    def go(self, step: str, data: Any = None, **changes: Any) -> World:
+        """Return the world in which this process does that step next."""
+        me = self.me._replace(step=step, data=data)
+        processes = tuple(sorted((*self.others, me), key=lambda each: each.pid))
+        return self.world._replace(processes=processes, **changes)
+
+    def write(self, event: tuple[Any, ...], session: Session | None = None, **changes: Any) -> World:
+        """Write an event next, from this session or as it is now."""
+        return self.go("write", (session or self.session, event), **changes)
+
+    def leave(self, **changes: Any) -> World:
+        return self.world._replace(processes=self.others, **changes)
+
+    def later(self, **changes: Any) -> "At":
+        return self._replace(world=self.world._replace(**changes))
+
+    def is_alive(self, turn: Turn) -> bool:
+        return turn.run == self.me.pid or any(process.pid == turn.run for process in self.others)
+
+    def is_mine(self, turn: Turn | None) -> bool:
+        """Whether a turn answers this process's message."""
+        return turn is not None and self.me.message in (turn.message, *turn.joined)
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How much may go wrong in one world."""
@@ -131,7 +166,6 @@ class Rules:
     numbers_once: bool = True
     runs_in_doubt: bool = False
     writes_before_tools: bool = True
-    drops_mail: bool = False
 
 
 @dataclass(slots=True)
@@ -207,8 +241,7 @@ class Explorer:
             others = world.processes[:index] + world.processes[index + 1 :]
             if world.crashes:
                 yield world._replace(processes=others, crashes=world.crashes - 1)
-            step = getattr(self, f"_{process.step}")
-            yield from step(world, others, process)
+            yield from getattr(self, f"_{process.step}")(At(world, others, process))
         pid = world.next_pid
         if world.resends:
             for message in MESSAGES:
@@ -225,243 +258,188 @@ class Explorer:
             else:
                 yield _with(world, Process(pid, "sweep", -1, "sweep"))
 
-    def _load(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+    def _load(self, at: At) -> Iterator[World]:
         """Read the live state; the history is read next."""
-        data = world.session if self.rules.reads_live_first else world.history
-        yield _go(world, others, me._replace(step="decide", data=data))
+        yield at.go("decide", at.session if self.rules.reads_live_first else at.world.history)
 
-    def _decide(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+    def _decide(self, at: At) -> Iterator[World]:
+        session, history = at.session, at.world.history
         if self.rules.reads_live_first:
-            session, history = me.data, world.history
+            session = at.me.data
         else:
-            session, history = world.session, me.data
+            history = at.me.data
         turn = session.turn
-        is_gone = turn is not None and turn.state == "running" and not _is_alive(world, turn.run, me.pid)
-        yield from self._decided_as(world, others, me, session, history, dead=is_gone)
-        if turn is not None and turn.state == "running" and not is_gone and world.suspicions:
-            suspecting = world._replace(suspicions=world.suspicions - 1)
-            yield from self._decided_as(suspecting, others, me, session, history, dead=True)
+        is_running = turn is not None and turn.state == "running"
+        is_gone = turn is not None and is_running and not at.is_alive(turn)
+        yield from self._decided_as(at, session, history, dead=is_gone)
+        if is_running and not is_gone and at.world.suspicions:
+            yield from self._decided_as(at.later(suspicions=at.world.suspicions - 1), session, history, dead=True)
 
-    def _decided_as(
-        self, world: World, others: tuple[Process, ...], me: Process, session: Session, history: History, *, dead: bool
-    ) -> Iterator[World]:
-        accepted = world.accepted | {me.message}
+    def _decided_as(self, at: At, session: Session, history: History, *, dead: bool) -> Iterator[World]:
+        me, accepted = at.me, at.world.accepted | {at.me.message}
         match self.decision(session, history, me.message, dead=dead):
             case decisions.Replay():
-                yield _leave(world, others, accepted=accepted)
-            case decisions.Refuse() | decisions.Interrupt():
-                yield _leave(world, others)
+                yield at.leave(accepted=accepted)
             case decisions.Run(is_new=is_new, message=message, closes=None):
-                begin = ("begin", me.message, me.pid, is_new, message.turn_number)
-                yield _go(world, others, me._replace(step="write", data=(session, begin)))
-            case decisions.Run():
-                yield _leave(world, others)  # it would close the requests of a waiting turn: not explored
+                yield at.write(("begin", me.message, me.pid, is_new, message.turn_number), session)
             case decisions.Follow():
-                yield _go(world, others, me._replace(step="follow", data=None), accepted=accepted)
+                yield at.go("follow", accepted=accepted)
             case decisions.GoOn():
-                yield _go(world, others, me._replace(step="write", data=(session, ("take", me.pid))), accepted=accepted)
+                yield at.write(("take", me.pid), session, accepted=accepted)
             case decisions.GetInLine(closes=None):
-                yield _go(world, others, me._replace(step="write", data=(session, ("enqueue", me.message))))
-            case decisions.GetInLine():
-                yield _leave(world, others)
+                yield at.write(("enqueue", me.message), session)
             case decisions.WaitInLine():
-                yield _go(world, others, me._replace(step="wait", data=None), accepted=accepted)
+                yield at.go("wait", accepted=accepted)
+            case _:  # refused, or it would close the requests of a waiting turn: not explored
+                yield at.leave()
 
-    def _write(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+    def _write(self, at: At) -> Iterator[World]:
         """Compare and set. A lost reply ends a request with an error; whoever owns a turn reads again."""
-        seen, event, *_ = me.data
+        world, (seen, event, *_) = at.world, at.me.data
         is_current = world.session.version == seen.version or not self.rules.compares_version
-        changed = self.change(world.session if is_current else seen, world.history, event) if is_current else None
+        changed = self.change(at.session, world.history, event) if is_current else None
         if changed is None:
-            if is_current and event[0] == "end":
-                yield _leave(world, others)  # taken over
-            else:
-                yield from self._refused(world, others, me, event)
+            yield at.leave() if is_current and event[0] == "end" else self._refused(at, event)  # taken over
             return
         after = _counted(world, event, *changed)
-        yield self._applied(after, others, me, event)
+        yield self._applied(At(after, at.others, at.me), event)
         if world.lost:
             for unknown in (after, world):
-                yield from self._unknown(unknown._replace(lost=world.lost - 1), others, me, event)
+                lost = At(unknown._replace(lost=world.lost - 1), at.others, at.me)
+                # Otherwise the request fails, or the process gives the turn up.
+                yield lost.go("end", event) if event[0] == "end" else lost.leave()
 
-    def _applied(self, world: World, others: tuple[Process, ...], me: Process, event: tuple[Any, ...]) -> World:
-        accepted = world.accepted | ({me.message} if me.kind == "send" else set())
-        turn = world.session.turn
+    def _applied(self, at: At, event: tuple[Any, ...]) -> World:
+        accepted = at.world.accepted | ({at.me.message} if at.me.kind == "send" else set())
+        turn = at.session.turn
         match event[0]:
-            case "begin" if turn is not None and not turn.is_new:  # answered again: what ran before is kept
-                return _go(world, others, me._replace(step="own", data=None), accepted=accepted)
-            case "begin" if turn is not None:
-                return _go(world, others, me._replace(step="work", data=(_journal(turn), ())), accepted=accepted)
+            case "begin" if turn is not None and turn.is_new:
+                return at.go("work", (_journal(turn), ()), accepted=accepted)
+            case "begin" | "take" | "reply":  # what ran before is kept
+                return at.go("own", accepted=accepted)
             case "enqueue":
-                return _go(world, others, me._replace(step="wait", data=None), accepted=accepted)
-            case "take" | "reply":
-                return _go(world, others, me._replace(step="own", data=None), accepted=accepted)
+                return at.go("wait", accepted=accepted)
             case "join":
-                return _go(world, others, me._replace(step="work", data=me.data[2:]))
-        return _leave(world, others)
+                return at.go("work", at.me.data[2:])
+        return at.leave()
 
-    def _refused(
-        self, world: World, others: tuple[Process, ...], me: Process, event: tuple[Any, ...]
-    ) -> Iterator[World]:
+    def _refused(self, at: At, event: tuple[Any, ...]) -> World:
         """The session has moved on."""
         if event[0] == "end":
-            yield _go(world, others, me._replace(step="end", data=event))
-        elif event[0] == "join":
-            yield _go(world, others, me._replace(step="work", data=me.data[2:]))
-        else:
-            yield _go(world, others, me._replace(step=_FIRST[me.kind], data=None))
+            return at.go("end", event)
+        if event[0] == "join":
+            return at.go("work", at.me.data[2:])
+        return at.go(_FIRST[at.me.kind])
 
-    def _unknown(
-        self, world: World, others: tuple[Process, ...], me: Process, event: tuple[Any, ...]
-    ) -> Iterator[World]:
-        if event[0] == "end":
-            yield _go(world, others, me._replace(step="end", data=event))
-        else:
-            yield _leave(world, others)  # the request fails, or the process gives the turn up
-
-    def _own(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+    def _own(self, at: At) -> Iterator[World]:
         """Read the journal of a turn that was taken over or goes on, then write the first record behind it."""
-        turn = world.session.turn
-        if turn is None or turn.run != me.pid:
-            yield _leave(world, others)
+        turn = at.session.turn
+        if turn is None or turn.run != at.me.pid:
+            yield at.leave()
         else:
-            journal = _journal(turn)
-            yield _go(world, others, me._replace(step="sign", data=(journal, world.journals[journal])))
+            yield at.go("sign", (_journal(turn), at.world.journals[_journal(turn)]))
 
-    def _sign(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
-        yield from self._append(world, others, me, "own", refused="own")
-
-    def _work(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+    def _work(self, at: At) -> Iterator[World]:
         """The model may call a tool, ask a human once, or end. Messages that steer join first."""
-        journal, seen = me.data
+        pid, (journal, seen) = at.me.pid, at.me.data
         kinds = [kind for kind, _ in seen]
-        turn = world.session.turn
-        steering = tuple(m for m, stopped in world.session.queue if self.bounds.busy[m] == "steer" and not stopped)
-        if steering and turn is not None and turn.run == me.pid and not self.rules.drops_mail:
-            yield _go(
-                world,
-                others,
-                me._replace(step="write", data=(world.session, ("join", me.pid, steering), journal, seen)),
-            )
+        turn = at.session.turn if at.session.turn is not None and at.session.turn.run == pid else None
+        steering = tuple(m for m, stopped in at.session.queue if self.bounds.busy[m] == "steer" and not stopped)
+        if steering and turn is not None:
+            yield at.go("write", (at.session, ("join", pid, steering), journal, seen))
             return
-        joined = turn.joined if turn is not None and turn.run == me.pid else ()
-        ending = me._replace(step="end", data=("end", me.pid, joined, "complete"))
-        if journal in world.stopped:
-            yield _go(world, others, ending._replace(data=("end", me.pid, joined, "cancelled")))
+        joined = turn.joined if turn is not None else ()
+        ending = at.go("end", ("end", pid, joined, "complete"))
+        if journal in at.world.stopped:
+            yield at.go("end", ("end", pid, joined, "cancelled"))
             return
         if "ran" in kinds or ("tools" in kinds and not self.rules.runs_in_doubt):
-            yield _go(world, others, ending)  # in doubt: the model reads that the outcome is unknown
+            yield ending  # in doubt: the model reads that the outcome is unknown
             return
-        first = "tools" if self.rules.writes_before_tools else "tool"
-        yield _go(world, others, me._replace(step=first))
-        yield _go(world, others, ending)
-        if self.bounds.replies and turn is not None and turn.run == me.pid and not turn.goes_on and turn.message == 0:
-            yield _go(world, others, ending._replace(data=("end", me.pid, joined, "waiting")))
+        yield at.go("tools" if self.rules.writes_before_tools else "tool", at.me.data)
+        yield ending
+        if self.bounds.replies and turn is not None and not turn.goes_on and turn.message == 0:
+            yield at.go("end", ("end", pid, joined, "waiting"))
 
-    def _tools(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
-        yield from self._append(world, others, me, "tools", refused="")
+    def _tool(self, at: At) -> Iterator[World]:
+        yield at.go("ran", at.me.data, tools=_added(at.world.tools, at.me.data[0]))
 
-    def _tool(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
-        journal, _ = me.data
-        tools = _added(world.tools, journal)
-        yield _go(world, others, me._replace(step="ran"), tools=tools)
+    def _sign(self, at: At) -> Iterator[World]:
+        yield from self._append(at, "own", "work", refused=at.go("own"))
 
-    def _ran(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
-        yield from self._append(world, others, me, "ran", refused="")
+    def _tools(self, at: At) -> Iterator[World]:
+        yield from self._append(at, "tools", "tool", refused=at.leave())
 
-    def _append(
-        self, world: World, others: tuple[Process, ...], me: Process, kind: str, *, refused: str
-    ) -> Iterator[World]:
+    def _ran(self, at: At) -> Iterator[World]:
+        yield from self._append(at, "ran", "work", refused=at.leave())
+
+    def _append(self, at: At, kind: str, after: str, *, refused: World) -> Iterator[World]:
         """Write the next record of the journal. Its number is written once; a lost reply finds itself done."""
-        number, seen = me.data
-        journal, record = world.journals[number], (kind, me.pid)
-        after = {"own": "work", "tools": "tool", "ran": "work"}[kind]
+        number, seen = at.me.data
+        journals = at.world.journals
+        journal, record = journals[number], (kind, at.me.pid)
         if len(journal) > len(seen) and journal[len(seen)] == record:
-            yield _go(world, others, me._replace(step=after, data=(number, journal[: len(seen) + 1])))
+            yield at.go(after, (number, journal[: len(seen) + 1]))
         elif len(journal) == len(seen) or not self.rules.numbers_once:
-            grown = (*world.journals[:number], (*journal, record), *world.journals[number + 1 :])
-            yield _go(world, others, me._replace(step=after, data=(number, (*journal, record))), journals=grown)
-            if world.lost:
-                yield _go(world, others, me, journals=grown, lost=world.lost - 1)
-                yield _go(world, others, me, lost=world.lost - 1)
-        elif refused:
-            yield _go(world, others, me._replace(step=refused, data=None))
+            grown = (*journals[:number], (*journal, record), *journals[number + 1 :])
+            yield at.go(after, (number, (*journal, record)), journals=grown)
+            if at.world.lost:
+                for journals in (grown, at.world.journals):
+                    yield at.go(at.me.step, at.me.data, journals=journals, lost=at.world.lost - 1)
         else:
-            yield _leave(world, others)  # another process has the turn
+            yield refused
 
-    def _end(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+    def _end(self, at: At) -> Iterator[World]:
         """Read the session, then end the turn by compare and set."""
-        turn, (_, run, joined, status) = world.session.turn, me.data
+        turn, (_, run, joined, status) = at.session.turn, at.me.data
         if turn is None:
-            yield _leave(world, others)  # stored by an earlier try, or by a successor
-            return
-        joined = turn.joined if turn.run == run else joined
-        yield _go(world, others, me._replace(step="write", data=(world.session, ("end", run, joined, status))))
+            yield at.leave()  # stored by an earlier try, or by a successor
+        else:
+            yield at.write(("end", run, turn.joined if turn.run == run else joined, status))
 
-    def _wait(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+    def _wait(self, at: At) -> Iterator[World]:
         """In line: begin the turn when it is its turn, follow it, or take over what stands before it."""
-        session = world.session
-        turn = session.turn
-        if turn is not None and me.message in (turn.message, *turn.joined):
-            yield _go(world, others, me._replace(step="follow"))
-        elif all(message != me.message for message, _ in session.queue):
-            yield _leave(world, others)
-        elif turn is None:
-            yield from self._begin_first(world, others, me)
+        turn = at.session.turn
+        if at.is_mine(turn):
+            yield at.go("follow", at.me.data)
+        elif all(message != at.me.message for message, _ in at.session.queue):
+            yield at.leave()
         else:
-            yield from self._suspect(world, others, me, turn)
+            yield from self._sweep(at)
 
-    def _follow(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
-        turn = world.session.turn
-        if turn is None or me.message not in (turn.message, *turn.joined) or turn.state == "waiting":
-            yield _leave(world, others)
-        else:
-            yield from self._suspect(world, others, me, turn)
+    def _follow(self, at: At) -> Iterator[World]:
+        yield from self._sweep(at) if at.is_mine(at.session.turn) else [at.leave()]
 
-    def _suspect(self, world: World, others: tuple[Process, ...], me: Process, turn: Turn) -> Iterator[World]:
-        """Take over a turn whose process is gone, or seems to be."""
-        taking = me._replace(step="write", data=(world.session, ("take", me.pid)))
-        if turn.state == "waiting":
-            yield _leave(world, others)
-        elif not _is_alive(world, turn.run, me.pid):
-            yield _go(world, others, taking)
-        elif world.suspicions and turn.run != me.pid:
-            yield _go(world, others, taking, suspicions=world.suspicions - 1)
+    def _sweep(self, at: At) -> Iterator[World]:
+        """Begin the first message in line, or take over a turn whose process is gone, or seems to be."""
+        session, turn = at.session, at.session.turn
+        if turn is None and session.queue:
+            yield at.write(("begin", session.queue[0][0], at.me.pid, True, session.leaf.turn_number + 1))
+        elif turn is None or turn.state == "waiting":
+            yield at.leave()
+        elif not at.is_alive(turn):
+            yield at.write(("take", at.me.pid))
+        elif at.world.suspicions and turn.run != at.me.pid:
+            yield at.write(("take", at.me.pid), suspicions=at.world.suspicions - 1)
 
-    def _begin_first(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
-        session = world.session
-        first = session.queue[0][0]
-        begin = ("begin", first, me.pid, True, session.leaf.turn_number + 1)
-        yield _go(world, others, me._replace(step="write", data=(session, begin)))
-
-    def _sweep(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
-        session = world.session
-        if session.turn is None and session.queue:
-            yield from self._begin_first(world, others, me)
-        elif session.turn is not None and session.turn.state == "running":
-            yield from self._suspect(world, others, me, session.turn)
-        else:
-            yield _leave(world, others)
-
-    def _stop(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
-        session = world.session
-        turn = session.turn
-        if any(message == me.message and not stopped for message, stopped in session.queue):
-            yield _go(world, others, me._replace(step="write", data=(session, ("stop", me.message))))
-        elif turn is None or me.message not in (turn.message, *turn.joined):
-            yield _leave(world, others)
+    def _stop(self, at: At) -> Iterator[World]:
+        turn, message = at.session.turn, at.me.message
+        if (message, False) in at.session.queue:
+            yield at.write(("stop", message))
+        elif turn is None or not at.is_mine(turn):
+            yield at.leave()
         elif turn.state == "running":
-            yield _leave(world, others, stopped=world.stopped | {_journal(turn)})
+            yield at.leave(stopped=at.world.stopped | {_journal(turn)})
         else:
-            yield _go(world, others, me._replace(step="write", data=(session, ("close",))))
+            yield at.write(("close",))
 
-    def _reply(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+    def _reply(self, at: At) -> Iterator[World]:
         """Reply to a waiting turn. One that goes on already was given this reply: a retry follows it."""
-        turn = world.session.turn
-        if turn is None or turn.message != me.message or turn.state != "waiting":
-            yield _leave(world, others)
+        turn = at.session.turn
+        if turn is None or turn.message != at.me.message or turn.state != "waiting":
+            yield at.leave()
         else:
-            yield _go(world, others, me._replace(step="write", data=(world.session, ("reply", me.pid))))
+            yield at.write(("reply", at.me.pid))
 
     # --- Exploration ---
 
@@ -544,22 +522,9 @@ def _is_settled(world: World) -> bool:
     return not world.processes and world.session.turn is None and not world.session.queue
 
 
-def _is_alive(world: World, run: int, asker: int) -> bool:
-    return run == asker or any(process.pid == run for process in world.processes)
-
-
 def _with(world: World, process: Process, **changes: Any) -> World:
     processes = tuple(sorted((*world.processes, process), key=lambda each: each.pid))
     return world._replace(processes=processes, next_pid=world.next_pid + 1, **changes)
-
-
-def _go(world: World, others: tuple[Process, ...], me: Process, **changes: Any) -> World:
-    processes = tuple(sorted((*others, me), key=lambda each: each.pid))
-    return world._replace(processes=processes, **changes)
-
-
-def _leave(world: World, others: tuple[Process, ...], **changes: Any) -> World:
-    return world._replace(processes=others, **changes)
 
 
 def _added(counts: tuple[int, ...], index: int) -> tuple[int, ...]:

@@ -1,6 +1,5 @@
 """A turn's journal: recorded, folded, read live, followed by others, and replayed from the stored answer."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -221,57 +220,6 @@ def test_an_unknown_record_is_skipped_and_logged_once(caplog: pytest.LogCaptureF
     assert vars(record)["kind"] == "hologram"
 
 
-# A new kind of event: its class, what it does to the answer, and its part
-
-
-class Hologram(events.StreamEvent):
-    type = "hologram"
-    url: str
-
-
-@pytest.fixture
-def hologram(monkeypatch: pytest.MonkeyPatch) -> Hologram:
-    """Declared as a kind of the package's own would be: an event, and its case in `apply`."""
-
-    known_kinds = AnswerRecorder.apply
-
-    def apply(recorder: AnswerRecorder, entry: records.Entry) -> None:
-        match entry:
-            case Hologram():
-                recorder._append(DataPart(name="hologram", data=entry.url))  # noqa: SLF001 - as the recorder's own
-            case _:
-                known_kinds(recorder, entry)
-
-    monkeypatch.setitem(sse._BY_TYPE, Hologram.type, (Hologram, {"url": "url"}, set()))  # noqa: SLF001
-    monkeypatch.setattr(AnswerRecorder, "apply", apply)
-    return Hologram("https://example.org/h")
-
-
-def test_a_new_kind_of_event_is_recorded_followed_folded_and_taken_over(hologram: Hologram) -> None:
-    part = DataPart(name="hologram", data=hologram.url)
-    journal = LiveJournal()
-    recorder = AnswerRecorder(journal.add)
-    recorder.record(RunStarted("run-1", 0, 100.0))
-    recorder.start_step()
-    recorder.record(hologram)
-    recorder.record(StepEnded("tool-calls"))
-    recorder.start_step()
-    recorder.record(hologram)
-    assert recorder.parts == [StepPart(), part, StepPart(), part]
-    follower = JournalReader(holds_back=True)
-    sent = follower.take(journal.lines) + follower.take([])
-    assert [event["type"] for event in sse.decode(sent)].count("hologram") == 2
-    draft = fold(chunks_of(journal.lines))
-    assert draft.is_readable
-    assert draft.recorder.parts == [StepPart(), part], "the unfinished step is generated again"
-    successor = LiveJournal(draft.lines)
-    draft.recorder.send = successor.add
-    draft.recorder.record(RunStarted("run-2", 1, 200.0))
-    draft.recorder.start_step()
-    draft.recorder.record(hologram)
-    assert replayed(successor.lines).parts == draft.recorder.parts == [StepPart(), part, StepPart(), part]
-
-
 # The recorder
 
 
@@ -365,18 +313,6 @@ async def test_a_silent_journal_keeps_the_connection_alive(monkeypatch: pytest.M
     assert await anext(reader) == sse.KEEP_ALIVE
     journal.add(events.TextDelta("0", "a"))
     assert await anext(reader) == sse.encode(events.TextDelta("0", "a"))
-
-
-async def test_a_reader_that_is_cancelled_leaves_the_others_alone() -> None:
-    journal = LiveJournal()
-    leaving, staying = asyncio.create_task(read(journal)), asyncio.create_task(read(journal))
-    await asyncio.sleep(0)
-    leaving.cancel()
-    journal.add(events.TextDelta("0", "a"))
-    journal.close(has_end=True)
-    assert await staying == await read(journal)
-    with pytest.raises(asyncio.CancelledError):
-        await leaving
 
 
 # Readers in other processes

@@ -76,17 +76,6 @@ async def test_a_silent_turn_writes_a_heartbeat_in_each_third_of_a_lease() -> No
     assert await kept.chunks() == []
 
 
-async def test_a_tick_without_events_writes_nothing_within_a_lease() -> None:
-    kept = await Kept().begin()
-
-    async def has_polled() -> bool:
-        return kept.registry.polls >= 3
-
-    await until(has_polled)
-    await kept.keeper.finish(60)
-    assert kept.registry.appends == 0
-
-
 async def test_the_end_is_written_before_the_keeper_finishes() -> None:
     kept = await Kept(NEVER).begin()
     kept.say("all at once")

@@ -108,10 +108,11 @@ def state_of(session: SessionHead) -> State:
 
 def transition(session: SessionHead, event: Event, now: datetime, *, lease_seconds: float = 10.0) -> Change:
     """Return the change that an event makes. Raises `Moved` if it does not fit."""
-    if state_of(session) not in TABLE[type(event).__name__]:
-        raise Moved(f"{type(event).__name__} does not fit a session that is {state_of(session)}")
-    if isinstance(event, Join | Withdraw | Wait | End) and _turn(session).run != event.run:
-        raise Moved(f"turn {_turn(session).id} was taken over")
+    turn, state = session.turn, state_of(session)
+    if state not in TABLE[type(event).__name__]:
+        raise Moved(f"{type(event).__name__} does not fit a session that is {state}")
+    if turn is not None and isinstance(event, Join | Withdraw | Wait | End) and turn.run != event.run:
+        raise Moved(f"turn {turn.id} was taken over")
     change = _applied(session, event, now)
     after, stopped = _drained(change.after)
     after = replace(after, version=session.version + 1 if session.version else first_version())
@@ -119,7 +120,7 @@ def transition(session: SessionHead, event: Event, now: datetime, *, lease_secon
 
 
 def _applied(session: SessionHead, event: Event, now: datetime) -> Change:  # noqa: C901, PLR0911, PLR0912 - one case per event
-    queue = session.queue
+    queue, live = session.queue, session.turn
     match event:
         case Begin(turn, closes):
             queue = tuple(message for message in queue if message.node != turn.question)
@@ -130,27 +131,27 @@ def _applied(session: SessionHead, event: Event, now: datetime) -> Change:  # no
             if any(known.id == message.id for known in queue):
                 raise Moved("the message is in line already")
             return Change(session, replace(session, queue=(*queue, message)))
-        case Join(_, messages):
+        case Join(_, messages) if live is not None:
             ids = {message.id for message in messages}
-            turn = replace(_turn(session), joined=(*_turn(session).joined, *messages))
+            turn = replace(live, joined=(*live.joined, *messages))
             return Change(session, replace(session, turn=turn, queue=tuple(m for m in queue if m.id not in ids)))
-        case TakeOver(run):
-            turn = replace(_turn(session), run=run, since=now, attempt=_turn(session).attempt + 1)
+        case TakeOver(run) if live is not None:
+            turn = replace(live, run=run, since=now, attempt=live.attempt + 1)
             return Change(session, replace(session, turn=turn))
         case Withdraw(_, back, changed_at):
             queue = (back, *queue) if back is not None else queue
             return Change(session, replace(session, turn=None, queue=queue, changed_at=changed_at))
-        case Wait(_, answer):
-            turn = replace(_turn(session), state="waiting", message=None, joined=(), until=answer.waiting_until)
-            return _stored(session, replace(session, turn=turn, changed_at=now), answer)
-        case Reply(run, answer):
-            turn = replace(_turn(session), state="running", run=run, journal=new_id(), since=now, until=None, attempt=0)
+        case Wait(_, answer) if live is not None:
+            turn = replace(live, state="waiting", message=None, joined=(), until=answer.waiting_until)
+            return _stored(session, live, replace(session, turn=turn, changed_at=now), answer)
+        case Reply(run, answer) if live is not None:
+            turn = replace(live, state="running", run=run, journal=new_id(), since=now, until=None, attempt=0)
             return Change(session, replace(session, turn=turn, changed_at=now), changed=(answer,))
-        case PartReply(answer):
-            turn = replace(_turn(session), until=answer.waiting_until)
+        case PartReply(answer) if live is not None:
+            turn = replace(live, until=answer.waiting_until)
             return Change(session, replace(session, turn=turn), changed=(answer,))
-        case End(_, answer):
-            return _stored(session, replace(session, turn=None, changed_at=now), answer)
+        case End(_, answer) if live is not None:
+            return _stored(session, live, replace(session, turn=None, changed_at=now), answer)
         case Close(answer, message):
             queue = (*queue, message) if message is not None else queue
             return Change(session, replace(session, turn=None, queue=queue, changed_at=now), changed=(answer,))
@@ -162,11 +163,11 @@ def _applied(session: SessionHead, event: Event, now: datetime) -> Change:  # no
         case Erase():
             # The turn stays: whoever deletes the session stops it.
             return Change(session, replace(session, queue=(), is_erased=True))
+    raise Moved("the session has no turn")
 
 
-def _stored(session: SessionHead, after: SessionHead, answer: SessionMessage) -> Change:
+def _stored(session: SessionHead, turn: LiveTurn, after: SessionHead, answer: SessionMessage) -> Change:
     """Move the turn's message and its answer to the history. The leaf follows if there is something to show."""
-    turn = _turn(session)
     missing = [message for message in turn.joined if message.id not in answer.steering_ids]
     parts = [*answer.parts, *(SteeringPart(message_id=message.id, text=message.text) for message in missing)]
     answer = replace(answer, parts=parts, parent=turn.question, branch=turn.branch, lineage=turn.lineage)
@@ -229,12 +230,6 @@ def _due(session: SessionHead, now: datetime, lease_seconds: float) -> datetime 
     if turn is not None and not _is_interrupted(session):
         return turn.until
     return now + timedelta(seconds=QUEUE_SECONDS) if session.queue else None
-
-
-def _turn(session: SessionHead) -> LiveTurn:
-    if session.turn is None:
-        raise Moved("the session has no turn")
-    return session.turn
 
 
 def is_dead(turn: LiveTurn, last_sign_of_life: datetime | None, now: datetime, lease_seconds: float) -> bool:

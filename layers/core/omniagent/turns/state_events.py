@@ -42,27 +42,25 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class _Answered:
     run: str
     answer: SessionMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Wait(_Answered):
+    """The answer so far waits."""
+
+
+class End(_Answered):
+    """The answer has ended."""
+
+
+class Reply(_Answered):
     """The replies are in `answer`. `run` continues the turn."""
-
-    run: str
-    answer: SessionMessage
 
 
 @dataclass(frozen=True, slots=True)
 class PartReply:
-    answer: SessionMessage
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    run: str
     answer: SessionMessage
 
 

@@ -1,15 +1,14 @@
 """Replies to a waiting turn: checked against its stored requests and kept until all are given. Then it goes on."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from omniagent.ai.approvals import NOTHING, Approver, ApproverRule, ToolReply, may_reply, requests_of
 from omniagent.ai.client_tools import ClientTool
 from omniagent.ai.result import AnswerSource
-from omniagent.ai.tools import Tool, render_output
+from omniagent.ai.tools import render_output
 from omniagent.errors import (
     Forbidden,
     InvalidRequest,
@@ -21,7 +20,7 @@ from omniagent.errors import (
 )
 from omniagent.messages import DENIED_ERROR, CallRequest, Part, ToolPart, plain_text
 from omniagent.session.ids import new_id, user_id_of
-from omniagent.session.live import SessionHead, SessionMessage, SessionState
+from omniagent.session.live import SessionMessage, SessionState
 from omniagent.session.query import Query
 from omniagent.turns.engine.following import follow
 from omniagent.turns.engine.run import TurnRun
@@ -57,22 +56,95 @@ class Judgement:
         return self.message.status == "waiting" and not self.message.pending
 
 
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """Checks replies against the stored requests. Only a verdict, an output or an error is taken from a reply."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replies:
+    """Gives replies to a waiting answer: this request goes on with it, another run already does, or it has ended."""
 
-    tool: Callable[[str], Tool | None]
-    answered_by: str
-    now: datetime
+    setup: TurnSetup
+    replies: Sequence[ToolReply]
+    limit: TimeLimit
+    message_id: str
+    """Empty: the latest answer."""
+    approver: Approver
+    rule: ApproverRule | None
 
-    def judge(self, message: SessionMessage, replies: Sequence[ToolReply]) -> Judgement:
+    async def open(self) -> AnswerSource:
+        """Return the rest of the answer. Raises a `RequestError` if a reply is not acceptable: nothing has changed."""
+        for _ in range(MAX_READS):
+            name = self.message_id or None
+            if name is None and (head := await self.setup.session.head()) is not None:
+                name = head.leaf.node if head.turn is None else head.turn.id
+            state = await self.setup.session.load(Query(regenerate=True, replaces=name))
+            with suppress(Moved):
+                if (answer := await self._given(state)) is not None:
+                    return answer
+        raise TurnInProgress(retry_after=1.0)
+
+    async def _given(self, state: SessionState) -> AnswerSource | None:
+        message = state.earlier
+        if message is None or message.role != "assistant":
+            raise UnknownRequest
+        if await close_expired(self.setup, state.head):
+            return None
+        judgement = await self._judged(message)
+        answer, turn, session = judgement.message, state.head.turn, self.setup.session
+        if turn is not None and turn.id == answer.id and turn.state == "running":  # another run goes on with it already
+            if judgement.is_new:
+                return None  # the answer was read before it was given the replies
+            followed = await follow(self.setup, state.head, self.limit)
+            if followed is not None:
+                followed.begin_with(answer, frames_after(answer, judgement.call_ids, goes_on=True))
+            return followed
+        if turn is not None and turn.id == answer.id and judgement.is_complete:
+            await self.setup.meter.admit()
+            question = state.question
+            own = question if question is not None and question.node == answer.parent else None
+            with turn_span(self.setup, answer.turn_number) as span:
+                head = await self.setup.apply(state.head, Reply(new_id(), answer))
+                return Turn(TurnRun(self.setup, head, state, self.limit, own, base=answer), span)
+        if turn is not None and turn.id == answer.id:
+            if judgement.is_new:
+                await self.setup.apply(state.head, PartReply(answer))
+        elif message.status == "waiting":
+            return None  # it was read before its turn ended
+        # While replies are missing, only the results so far: the replies given are stored, and the turn keeps waiting.
+        return ReplayedAnswer(session.session_id, answer, frames_after(answer, judgement.call_ids))
+
+    async def _judged(self, message: SessionMessage) -> Judgement:
+        """Judge the replies if the approver may give them. To others who may not, the requests look unknown.
+
+        The AI SDK's body repeats all verdicts, also those of other approvers. So the session's user needs permission
+        only for the requests that they reply to for the first time.
+        """
+        if self.approver.user != self.setup.session.user:
+            named = {name for reply in self.replies for name in (reply.call_id, reply.request_id) if name}
+            allowed = await self._allowed(message, named)
+            if not allowed or not all(allowed):
+                raise UnknownRequest
+            return self._judgement(message)
+        judgement = self._judgement(message)
+        if not all(await self._allowed(message, judgement.new_requests)):
+            raise Forbidden("You may not approve this call. Another approver must.")
+        return judgement
+
+    async def _allowed(self, message: SessionMessage, names: Collection[str]) -> list[bool]:
+        """Return, for each request named by its own id or its call's, whether the approver may reply to it."""
+        session = self.setup.session
+        requests = requests_of(
+            message, user=session.user, category=session.category, session_id=session.session_id, settled=True
+        )
+        meant = [request for request in requests if request.call_id in names or request.id in names]
+        return [await may_reply(self.rule, self.approver, request) for request in meant]
+
+    def _judgement(self, message: SessionMessage) -> Judgement:
         """Apply the replies to the message. Raises a `RequestError` if any of them is not acceptable.
 
-        A repeated reply is accepted and changes nothing, and so is a part that the client only echoes.
+        Only a verdict, an output or an error is taken from a reply. A repeated reply is accepted and changes nothing,
+        and so is a part that the client only echoes.
         """
         parts = list(message.parts)
         call_ids, new_requests = set[str](), set[str]()
-        for reply in replies:
+        for reply in self.replies:
             index = _find(parts, reply)
             if index is None:
                 if reply.is_echo:
@@ -91,35 +163,32 @@ class Judge:
                 raise RequestExpired if message.metadata.get("stopReason") == "expired" else NotWaiting
             elif not self._is_repeated(part, part.request, reply):
                 raise ReplyConflict
-        if not call_ids and not all(reply.is_echo for reply in replies):
+        if not call_ids and not all(reply.is_echo for reply in self.replies):
             raise NotWaiting
         return Judgement(replace(message, parts=parts), frozenset(call_ids), frozenset(new_requests))
 
     def _answered(self, part: ToolPart, request: CallRequest, reply: ToolReply) -> ToolPart:
         _check_kind(part, request, reply)
-        if request.expires_at is not None and request.expires_at <= self.now:
+        now = self.setup.session.now()
+        if request.expires_at is not None and request.expires_at <= now:
             raise RequestExpired
+        answered: dict[str, Any] = {"answered_by": user_id_of(self.approver.user), "answered_at": now}
+        changes: dict[str, Any] = {"done": not reply.approved}
+        error = None
         if request.kind == "approval":
-            return self._decided(part, request, reply)
-        answered = request.model_copy(update={"answered_by": self.answered_by, "answered_at": self.now})
-        if reply.error is not None:
-            text = _text(reply.error) or "The client's tool failed."
-            changes: dict[str, Any] = {"error": text, "public_error": text}
+            comment = _text(reply.reason) or None
+            answered |= {"approved": reply.approved, "comment": comment}
+            if not reply.approved:
+                error = f"{DENIED_ERROR} Reason: {comment}" if comment else DENIED_ERROR
+        elif reply.error is not None:
+            error = _text(reply.error) or "The client's tool failed."
         else:
-            changes = {"output": self._output(part, reply.output)}
-        return part.model_copy(update={**changes, "done": True, "request": answered})
-
-    def _decided(self, part: ToolPart, request: CallRequest, reply: ToolReply) -> ToolPart:
-        comment = _text(reply.reason) or None
-        answered = {"answered_by": self.answered_by, "answered_at": self.now}
-        decided = request.model_copy(update={"approved": reply.approved, "comment": comment, **answered})
-        if reply.approved:
-            return part.model_copy(update={"request": decided})
-        error = f"{DENIED_ERROR} Reason: {comment}" if comment else DENIED_ERROR
-        return part.model_copy(update={"request": decided, "done": True, "error": error, "public_error": error})
+            changes["output"] = self._output(part, reply.output)
+        changes |= {"error": error, "public_error": error} if error is not None else {}
+        return part.model_copy(update={**changes, "request": request.model_copy(update=answered)})
 
     def _output(self, part: ToolPart, output: Any) -> Any:
-        tool = self.tool(part.name)
+        tool = self.setup.agent.tool(part.name)
         if not isinstance(tool, ClientTool):
             raise InvalidRequest(f"{part.name} is no longer a client tool. Reply with an error.")
         return render_output(tool.parse_reply(part.input, output))
@@ -162,101 +231,3 @@ def _check_kind(part: ToolPart, request: CallRequest, reply: ToolReply) -> None:
 
 def _text(text: str | None) -> str:
     return plain_text(text or "").strip()[:MAX_COMMENT_CHARS]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replies:
-    """Gives replies to a waiting answer: this request goes on with it, another run already does, or it has ended."""
-
-    setup: TurnSetup
-    replies: Sequence[ToolReply]
-    limit: TimeLimit
-    message_id: str
-    """Empty: the latest answer."""
-    approver: Approver
-    rule: ApproverRule | None
-
-    async def open(self) -> AnswerSource:
-        """Return the rest of the answer. Raises a `RequestError` if a reply is not acceptable: nothing has changed."""
-        for _ in range(MAX_READS):
-            name = self.message_id or None
-            if name is None and (head := await self.setup.session.head()) is not None:
-                name = head.leaf.node if head.turn is None else head.turn.id
-            state = await self.setup.session.load(Query(regenerate=True, replaces=name))
-            with suppress(Moved):
-                if (answer := await self._given(state)) is not None:
-                    return answer
-        raise TurnInProgress(retry_after=1.0)
-
-    async def _given(self, state: SessionState) -> AnswerSource | None:
-        message = state.earlier
-        if message is None or message.role != "assistant":
-            raise UnknownRequest
-        if await close_expired(self.setup, state.head):
-            return None
-        judgement = await self._judged(message)
-        turn = state.head.turn
-        if turn is None or turn.id != message.id:
-            # A waiting answer was read before its turn ended.
-            return None if message.status == "waiting" else self._rest_of(judgement)
-        if turn.state == "running":
-            return await self._joined(state.head, judgement)
-        if judgement.is_complete:
-            await self.setup.meter.admit()
-            return await self._gone_on(state, judgement)
-        if judgement.is_new:
-            await self.setup.apply(state.head, PartReply(judgement.message))
-        return self._rest_of(judgement)
-
-    def _rest_of(self, judgement: Judgement) -> AnswerSource:
-        """Return the stored rest of the answer, from the results of the step that was replied to.
-
-        While replies are missing, only those results: the replies given are stored, and the turn keeps waiting.
-        """
-        message = judgement.message
-        return ReplayedAnswer(self.setup.session.session_id, message, frames_after(message, judgement.call_ids))
-
-    async def _joined(self, head: SessionHead, judgement: Judgement) -> AnswerSource | None:
-        """Follow the run that already goes on with this answer."""
-        if judgement.is_new:
-            return None  # the answer was read before it was given the replies
-        answer = await follow(self.setup, head, self.limit)
-        if answer is not None:
-            message = judgement.message
-            answer.begin_with(message, frames_after(message, judgement.call_ids, goes_on=True))
-        return answer
-
-    async def _gone_on(self, state: SessionState, judgement: Judgement) -> Turn:
-        """Go on with the turn in this process."""
-        question, answer = state.question, judgement.message
-        own = question if question is not None and question.node == answer.parent else None
-        with turn_span(self.setup, answer.turn_number) as span:
-            head = await self.setup.apply(state.head, Reply(new_id(), answer))
-            return Turn(TurnRun(self.setup, head, state, self.limit, own, base=answer), span)
-
-    async def _judged(self, message: SessionMessage) -> Judgement:
-        """Judge the replies if the approver may give them. To others who may not, the requests look unknown.
-
-        The AI SDK's body repeats all verdicts, also those of other approvers. So the session's user needs permission
-        only for the requests that they reply to for the first time.
-        """
-        judge = Judge(self.setup.agent.tool, user_id_of(self.approver.user), self.setup.session.now())
-        if self.approver.user != self.setup.session.user:
-            named = {name for reply in self.replies for name in (reply.call_id, reply.request_id) if name}
-            allowed = await self._allowed(message, named)
-            if not allowed or not all(allowed):
-                raise UnknownRequest
-            return judge.judge(message, self.replies)
-        judgement = judge.judge(message, self.replies)
-        if not all(await self._allowed(message, judgement.new_requests)):
-            raise Forbidden("You may not approve this call. Another approver must.")
-        return judgement
-
-    async def _allowed(self, message: SessionMessage, names: Collection[str]) -> list[bool]:
-        """Return, for each request named by its own id or its call's, whether the approver may reply to it."""
-        session = self.setup.session
-        requests = requests_of(
-            message, user=session.user, category=session.category, session_id=session.session_id, settled=True
-        )
-        meant = [request for request in requests if request.call_id in names or request.id in names]
-        return [await may_reply(self.rule, self.approver, request) for request in meant]

@@ -64,29 +64,43 @@ class Submission:
 
     async def _carried_out(self, state: SessionState, decision: decisions.Decision) -> AnswerSource | None:
         """Do what was decided. None if the session has moved on, so it is decided again."""
+        setup, head = self.setup, state.head
         match decision:
             case decisions.Refuse(error):
                 raise error
             case decisions.Replay(answer):
-                return ReplayedAnswer(self.setup.session.session_id, answer)
+                return ReplayedAnswer(setup.session.session_id, answer)
             case decisions.Run():
-                await self.setup.meter.admit()
-                return await begin(self.setup, state, decision, self.limit)
+                await setup.meter.admit()
+                return await begin(setup, state, decision, self.limit)
             case decisions.GoOn(is_own=False):
-                await self._finish(state.head)
+                await self._finish(head)
             case decisions.Follow() | decisions.GoOn():
-                is_dead = isinstance(decision, decisions.GoOn)
-                return await follow(self.setup, state.head, self.limit, is_dead=is_dead)
-            case decisions.Interrupt() if state.head.turn is not None:
-                await self._interrupt(state.head.turn)
+                return await follow(setup, head, self.limit, is_dead=isinstance(decision, decisions.GoOn))
+            case decisions.Interrupt() if head.turn is not None:
+                await self._interrupt(head.turn)
             case decisions.GetInLine(message, closes):
-                return await self._queued(state.head, message, closes)
+                await setup.meter.admit()
+                seat = await self._seat()  # a request too many is refused before its message is stored
+                try:
+                    await self._enqueue(head, message, closes)
+                except BaseException:
+                    await seat.leave()
+                    raise
+                return self._waiting(message, seat)
             case decisions.WaitInLine():
-                message = next(each for each in state.head.queue if each.id == self.query.message_id)
-                if state.head.queue[0] is message:  # its request may have died before the signal
-                    await self._signal(state.head)
+                message = next(each for each in head.queue if each.id == self.query.message_id)
+                if head.queue[0] is message:  # its request may have died before the signal
+                    await self._signal(head)
                 return self._waiting(message, await self._seat())
         return None
+
+    async def _finish(self, head: SessionHead) -> None:
+        """Finish the turn of another message, whose process died: only one turn runs at a time."""
+        if self.limit.time_left() <= 0:
+            raise TurnInProgress(retry_after=1.0)
+        if (answer := await follow(self.setup, head, self.limit, is_dead=True)) is not None:
+            await answer.ended()
 
     async def _interrupt(self, turn: LiveTurn) -> None:
         """Stop the running turn for a regeneration. Its message is already stored, so it does not get in line."""
@@ -95,25 +109,6 @@ class Submission:
             raise TurnInProgress
         await stop_session(self.setup, turn.id)
         await asyncio.sleep(self.setup.session.settings.tick_seconds)
-
-    async def _finish(self, head: SessionHead) -> None:
-        """Finish the turn of another message, whose process died: only one turn runs at a time."""
-        if self.limit.time_left() <= 0:
-            raise TurnInProgress(retry_after=1.0)
-        answer = await follow(self.setup, head, self.limit, is_dead=True)
-        if answer is not None:
-            await answer.ended()
-
-    async def _queued(self, head: SessionHead, message: QueuedMessage, closes: SessionMessage | None) -> AnswerSource:
-        """Get in line and wait there. A request too many is refused before its message is stored."""
-        await self.setup.meter.admit()
-        seat = await self._seat()
-        try:
-            await self._enqueue(head, message, closes)
-        except BaseException:
-            await seat.leave()
-            raise
-        return self._waiting(message, seat)
 
     async def _seat(self) -> ReaderSeat:
         """Count this request as a reader. Raises `TooManyReaders`."""

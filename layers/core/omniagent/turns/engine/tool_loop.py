@@ -50,7 +50,7 @@ from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.tool_step import ToolStep
 from omniagent.turns.journal.fold import Draft
 from omniagent.turns.journal.recorder import MAX_INPUT_CHARS, MAX_SOURCE_CHARS
-from omniagent.turns.journal.records import ApprovedStarted, Counted, StepEnded, StepWithdrawn
+from omniagent.turns.journal.records import ApprovedStarted, Counted, HandedOver, StepEnded, StepWithdrawn
 
 MAX_NAME_CHARS = 256
 """Maximum length of a tool call's name and id. No tool has a longer one, and its event must fit into one chunk."""
@@ -60,12 +60,7 @@ WHAT_TO_YIELD = "yield ModelText(…) and the like, and ModelFinish(…) last"
 
 
 class HandOver(Exception):
-    """The loop stopped at a point where another process can continue it."""
-
-    def __init__(self, *, has_open_calls: bool) -> None:
-        super().__init__()
-        self.has_open_calls = has_open_calls
-        """The tools of its last step have not been started."""
+    """The loop stopped at a point where another process can continue it. Its argument is the record that says so."""
 
 
 class ToolLoop:
@@ -120,7 +115,7 @@ class ToolLoop:
         """Hand over if little time is left. A process that has done nothing yet continues."""
         run = self._run
         if self._progress.has_moved and run.limit.is_closing and run.limit.may_hand_over and run.stop_reason is None:
-            raise HandOver(has_open_calls=has_open_calls)
+            raise HandOver(HandedOver(has_open_calls))
 
     async def _end_step(
         self, reason: FinishReason, calls: Sequence[ModelToolCall], *, in_doubt: bool = False
@@ -150,7 +145,7 @@ class ToolLoop:
         self._progress.steps += 1
         self._recorder.start_step()
         finish, calls = await self._call(request)
-        while not calls and not self._is_accepted(finish.reason):
+        while not calls and self._setup.agent.output is not None and not self._is_accepted(finish.reason):
             await self._setup.meter.before_call()
             finish, calls = await self._call(request)
         # Longer arguments are an error, complete or truncated.
@@ -230,10 +225,7 @@ class ToolLoop:
 
     def _is_accepted(self, reason: FinishReason) -> bool:
         """Validate the answer of an agent with `output`. One that does not fit is withdrawn; one may be corrected."""
-        agent = self._setup.agent
-        if agent.output is None:
-            return True
-        text = last_text(self._recorder.parts)
+        agent, text = self._setup.agent, last_text(self._recorder.parts)
         try:
             self._progress.output = agent.parse_output(text)
         except InvalidOutput as exc:

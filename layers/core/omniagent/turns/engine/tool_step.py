@@ -7,8 +7,7 @@ import math
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
-from functools import cached_property
+from datetime import timedelta
 from typing import Any
 
 from omniagent.ai.context import RunContext
@@ -52,9 +51,12 @@ class ToolStep:
     def __init__(self, run: TurnRun, context: RunContext) -> None:
         self._run = run
         self._agent = run.setup.agent
+        self._provider = run.setup.provider
         self._recorder = run.recorder
         self._context = context
         self._settings = run.setup.session.settings
+        self._expires_at = SessionManager.now() + timedelta(days=self._settings.request_expiry_days)
+        """When the requests of this step expire. They share one time, so that none outlives the others."""
 
     async def run(self, calls: Sequence[ModelToolCall], *, in_doubt: bool = False) -> None:
         """Run the calls of one step. Cancellation ends them all.
@@ -130,12 +132,8 @@ class ToolStep:
             except ToolError as exc:
                 span.error(exc)
                 self._note_failure(name, exc)
-                if (
-                    isinstance(exc, ToolFailed)
-                    and exc.__cause__ is not None
-                    and not self._run.setup.provider.tools_may_crash
-                ):
-                    raise _crash(name, exc) from exc.__cause__
+                if isinstance(exc, ToolFailed) and exc.__cause__ is not None and not self._provider.tools_may_crash:
+                    raise _crash(name, exc.__cause__) from exc.__cause__
                 error = plain_text(cut_text(str(exc)))
                 self._recorder.tool_error(call.call_id, error=error, public=exc.public)
                 await call_back(callbacks.on_tool_end, context, name, exc)
@@ -188,18 +186,12 @@ class ToolStep:
         except TimeoutError as exc:
             raise ToolTimeout(f"{tool.name} did not answer within {seconds:.3g} seconds.") from exc
 
-    @cached_property
-    def _expires_at(self) -> datetime:
-        """When the requests of this step expire. They share one time, so that none outlives the others."""
-        return SessionManager.now() + timedelta(days=self._settings.request_expiry_days)
-
     def _note_failure(self, name: str, exc: ToolError) -> None:
         self._run.progress.tool_errors += 1
         logger.info("tool error", extra={"tool": name, "code": exc.code})
 
 
-def _crash(tool: str, failure: ToolError) -> ToolFailed:
-    cause = failure.__cause__
+def _crash(tool: str, cause: BaseException) -> ToolFailed:
     return ToolFailed(
         f"the tool {tool} raised {type(cause).__name__}: {cause}. If the test expects that, write "
         "ScriptedModel(…, tools_may_crash=True)"

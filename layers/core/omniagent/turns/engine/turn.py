@@ -18,15 +18,7 @@ from omniagent.protocol import events
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionState
 from omniagent.team_code import team_code
-from omniagent.tracing import (
-    Span,
-    SpanKind,
-    bind_context,
-    session_state,
-    trace_operation,
-    turn_ended,
-    turn_state,
-)
+from omniagent.tracing import Span, SpanKind, bind_context, session_state, trace_operation, turn_ended, turn_state
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.tracing.operations import TurnPhase
 from omniagent.turns.decisions import Run
@@ -152,7 +144,8 @@ class Turn:
         try:
             return Ending("waiting" if run.recorder.is_waiting else "complete", task.result())
         except HandOver as exc:
-            return HandedOver(exc.has_open_calls, run.progress.has_moved)
+            record: HandedOver = exc.args[0]
+            return record
         except OmniAgentError as exc:
             if isinstance(exc, ModelError | BudgetExceeded):
                 logger.warning("turn failed", extra={"code": exc.code, "cause": str(exc)})
@@ -246,7 +239,7 @@ async def begin(
         try:
             await _check_limit(setup, head.turn)
         except OmniAgentError:
-            await _withdraw(setup, state.head, head, queued)
+            await _withdraw(setup, state.head, head, turn, queued)
             raise
         if run.closes is not None:
             state = state.with_answer(run.closes)
@@ -294,11 +287,10 @@ def _order(turn: LiveTurn) -> tuple[int, str]:
     return int(turn.since.timestamp() * 1000), turn.run
 
 
-async def _withdraw(setup: TurnSetup, before: SessionHead, head: SessionHead, queued: QueuedMessage | None) -> None:
+async def _withdraw(
+    setup: TurnSetup, before: SessionHead, head: SessionHead, turn: LiveTurn, queued: QueuedMessage | None
+) -> None:
     """Take back a turn that may not run, before its first model call. A session that was new is deleted again."""
-    turn = head.turn
-    if turn is None:
-        return
     if queued is not None:
         signals = await setup.registry.signals(setup.session.key, turn.journal)
         queued = replace(queued, is_stopped=signals.stop)

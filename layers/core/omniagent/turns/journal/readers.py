@@ -1,6 +1,7 @@
 """What the readers of a journal are sent: those that see it from its first event, and those that have seen some."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from omniagent.protocol import sse
 from omniagent.protocol.events import Error, ResetStep
@@ -19,6 +20,7 @@ LOST = sse.encode(Error("The answer has changed since the connection was lost. R
 """Ends a stream whose position is not known any more."""
 
 
+@dataclass(slots=True, eq=False)
 class JournalReader:
     """Decides what a reader of a journal is sent, in its process or in another.
 
@@ -28,14 +30,13 @@ class JournalReader:
     stream ends and it resumes.
     """
 
-    def __init__(self, *, holds_back: bool = False, skips_start: bool = False) -> None:
-        self.has_ended = False
-        self._lines: list[bytes] = []
-        self._held: list[bytes] = []
-        self._holds_back = holds_back
-        self._skips_start = skips_start
-        self._skips_step = False
-        """A reset keeps the step's start, so that of the process that takes over is not sent."""
+    holds_back: bool = False
+    skips_start: bool = False
+    has_ended: bool = False
+    _lines: list[bytes] = field(default_factory=list)
+    _held: list[bytes] = field(default_factory=list)
+    _skips_step: bool = False
+    """A reset keeps the step's start, so that of the process that takes over is not sent."""
 
     @property
     def lines(self) -> list[bytes]:
@@ -44,8 +45,8 @@ class JournalReader:
 
     def take(self, lines: list[bytes]) -> bytes:
         """Take the next lines and return the bytes to send. None is a sign of life."""
-        if self._skips_start:
-            self._skips_start = not any(map(is_start, lines))
+        if self.skips_start:
+            self.skips_start = not any(map(is_start, lines))
             lines = [line for line in lines if not is_start(line)]
         lines, self._held = [*self._held, *lines], []
         reset = b""
@@ -58,10 +59,10 @@ class JournalReader:
                 return b""
             self._skips_step = self._skips_step or START_STEP in withdrawn
             reset = sse.encode(ResetStep()) if withdrawn else b""
-        if self._holds_back and lines[-1:] != [sse.DONE_LINE]:
+        if self.holds_back and lines[-1:] != [sse.DONE_LINE]:
             begun = open_step(lines)
             lines, self._held = lines[:begun], lines[begun:]
-        self._holds_back = False
+        self.holds_back = False
         self._lines += lines
         self.has_ended = lines[-1:] == [sse.DONE_LINE]
         shown = [line for line in lines if is_shown(line)]
@@ -71,6 +72,7 @@ class JournalReader:
         return reset + sse.frames_of(shown)
 
 
+@dataclass(slots=True, eq=False)
 class RestOfJournal:
     """Decides what a reader that has seen the first events of a journal is sent: `startIndex` of a client,
     `Last-Event-ID` of a browser.
@@ -79,11 +81,10 @@ class RestOfJournal:
     another process, or another model call, shows other events in the place of those that were.
     """
 
-    def __init__(self, seen: int) -> None:
-        self.lines: list[bytes] = []
-        self.has_ended = False
-        self.unmatched = seen
-        """How many of the events that were seen have not been found in the journal yet."""
+    unmatched: int
+    """How many of the events that were seen have not been found in the journal yet."""
+    lines: list[bytes] = field(default_factory=list)
+    has_ended: bool = False
 
     def take(self, lines: list[bytes]) -> bytes:
         """Take the next lines and return the bytes to send."""

@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 async def stop_session(setup: SessionSetup, message_id: str | None) -> bool:
     """Stop the running or waiting turn and all messages in line, or only what a message names. See `Runner.stop`."""
-    is_stopped = False
-    while (head := await setup.session.head()) is not None:
+    session, is_stopped = setup.session, False
+    while (head := await session.head()) is not None:
         try:
             if any(message_id in (None, message.id) and not message.is_stopped for message in head.queue):
                 await setup.apply(head, StopQueued(message_id))
@@ -34,15 +34,17 @@ async def stop_session(setup: SessionSetup, message_id: str | None) -> bool:
             turn = head.turn
             if turn is None or not await _is_meant(setup, turn, message_id):
                 return is_stopped
-            if turn.state == "running":
-                await setup.registry.signal(setup.session.key, turn.journal, stop=True)
-                if not await setup.is_alive(turn):
-                    await close_dead(setup, head)
-                is_stopped, message_id = True, turn.id
-                if not await _waits(setup, turn):
-                    return True
-            else:
-                await _stop_waiting(setup, head, turn)
+            if turn.state == "waiting":
+                answer = await session.node(turn.id)
+                if answer is not None and await _close(setup, head, closed(answer, "cancelled", STOPPED_ERROR)):
+                    await call_back(setup.hooks.on_work)
+                return True
+            await setup.registry.signal(session.key, turn.journal, stop=True)
+            if not await setup.is_alive(turn) and (taken := await taken_over(setup, head)) is not None:
+                await close_turn(setup, taken, "cancelled")
+            is_stopped, message_id, head = True, turn.id, await session.head()
+            # It may have begun to wait before it could read the signal.
+            if head is None or head.waiting is None or head.waiting.id != turn.id:
                 return True
         except Moved:
             continue
@@ -51,27 +53,33 @@ async def stop_session(setup: SessionSetup, message_id: str | None) -> bool:
 
 async def _is_meant(setup: SessionSetup, turn: LiveTurn, message_id: str | None) -> bool:
     """Whether the turn is the one to stop. A message that it answers may be in the history."""
-    if turn.is_named(message_id):
+    if message_id is None or turn.is_named(message_id):
         return True
-    found = await setup.session.find(message_id, at=turn.place) if message_id is not None else ()
+    found = await setup.session.find(message_id, at=turn.place)
     return any(message.node in (turn.id, turn.question) for message in found)
 
 
-async def _waits(setup: SessionSetup, turn: LiveTurn) -> bool:
-    """Whether the turn began to wait before it could read the signal."""
-    head = await setup.session.head()
-    return head is not None and head.waiting is not None and head.waiting.id == turn.id
+async def close_expired(setup: SessionSetup, head: SessionHead) -> bool:
+    """Close a waiting turn whose requests expired or were interrupted. False if somebody may still reply.
 
-
-async def _stop_waiting(setup: SessionSetup, head: SessionHead, turn: LiveTurn) -> None:
+    Raises `Moved` if the session has moved on.
+    """
+    turn, now = head.waiting, setup.session.now()
+    if turn is None or not is_over(head, now):
+        return False
     answer = await setup.session.node(turn.id)
-    if answer is None:
-        return  # deleted meanwhile
-    after = await setup.apply(head, Close(closed(answer, "cancelled", STOPPED_ERROR)))
-    turn_state("waiting", "cancelled", stop_reason="cancelled")
+    if answer is None or answer.status != "waiting":
+        return False
+    await _close(setup, head, closed_by_message(turn, answer, now))
+    return True
+
+
+async def _close(setup: SessionSetup, head: SessionHead, answer: SessionMessage) -> bool:
+    """Close a waiting turn with its closed answer. Returns whether messages are in line."""
+    after = await setup.apply(head, Close(answer))
+    turn_state("waiting", "cancelled", stop_reason=answer.metadata["stopReason"])
     session_state("waiting", "idle")
-    if after.queue:
-        await call_back(setup.hooks.on_work)
+    return bool(after.queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,31 +99,6 @@ class Taken:
         """Fold the journal."""
         base = base_of(self.base.parts) if self.base is not None else ()
         return fold(self.chunks, base, takes_over=takes_over)
-
-
-async def close_expired(setup: SessionSetup, head: SessionHead) -> bool:
-    """Close a waiting turn whose requests expired or were interrupted. False if somebody may still reply.
-
-    Raises `Moved` if the session has moved on.
-    """
-    turn, now = head.waiting, setup.session.now()
-    if turn is None or not is_over(head, now):
-        return False
-    answer = await setup.session.node(turn.id)
-    if answer is None or answer.status != "waiting":
-        return False
-    closed = closed_by_message(turn, answer, now)
-    await setup.apply(head, Close(closed))
-    turn_state("waiting", "cancelled", stop_reason=closed.metadata["stopReason"])
-    session_state("waiting", "idle")
-    return True
-
-
-async def close_dead(setup: SessionSetup, head: SessionHead) -> None:
-    """Close a turn whose process died, because it was stopped, unless another process has it."""
-    taken = await taken_over(setup, head)
-    if taken is not None:
-        await close_turn(setup, taken, "cancelled")
 
 
 async def taken_over(setup: SessionSetup, head: SessionHead) -> Taken | None:
@@ -143,27 +126,18 @@ async def taken_over(setup: SessionSetup, head: SessionHead) -> Taken | None:
 
 async def close_turn(setup: SessionSetup, taken: Taken, status: Status) -> None:
     """Store what a dead turn had shown as a cancelled or interrupted answer."""
-    after, answer = await setup.end(taken.head, taken.turn.run, _closed_answer(setup, taken, status))
+    turn, base, draft = taken.turn, taken.base, taken.draft(takes_over=False)
+    usage = sum(draft.calls, base.usage if base is not None else Usage())
+    before: Mapping[str, Any] = base.metadata if base is not None else {}
+    draft.recorder.close()
+    ids = {"sessionId": setup.session.session_id, "turnNumber": turn.number}
+    metadata = {**before, **ids, "status": status, "finishReason": "other", "stopReason": status}
+    if draft.calls:
+        metadata |= {"stepCount": int(before.get("stepCount", 0)) + len(draft.calls), "usage": usage.to_dict()}
+    answer = turn.answer(draft.recorder.parts, status, metadata, usage=usage)
+    after, answer = await setup.end(taken.head, turn.run, answer)
     if after is not None:
         turn_state("running", answer.status)
         session_state("running", "idle")
         details = {"turn_id": answer.id, "status": answer.status, "parts": len(answer.parts)}
         logger.warning("dead turn closed", extra=details)
-
-
-def _closed_answer(setup: SessionSetup, taken: Taken, status: Status) -> SessionMessage:
-    turn, base, draft = taken.turn, taken.base, taken.draft(takes_over=False)
-    usage = sum(draft.calls, base.usage if base is not None else Usage())
-    before: Mapping[str, Any] = base.metadata if base is not None else {}
-    draft.recorder.close()
-    metadata = {
-        **before,
-        "sessionId": setup.session.session_id,
-        "turnNumber": turn.number,
-        "status": status,
-        "finishReason": "other",
-        "stopReason": status,
-    }
-    if draft.calls:
-        metadata |= {"stepCount": int(before.get("stepCount", 0)) + len(draft.calls), "usage": usage.to_dict()}
-    return turn.answer(draft.recorder.parts, status, metadata, usage=usage)

@@ -18,7 +18,8 @@ from omniagent.session.manager import SessionManager
 from omniagent.team_code import team_code
 from omniagent.turns.hooks import EraseHook
 from omniagent.turns.registry import TurnRegistry
-from omniagent.turns.state import is_dead, transition
+from omniagent.turns.setup import SessionSetup
+from omniagent.turns.state import transition
 from omniagent.turns.state_events import Erase
 
 logger = logging.getLogger(__name__)
@@ -109,17 +110,16 @@ class Deletion:
 
         A signal that is deleted unread would let the turn run on.
         """
+        setup = SessionSetup(session=session, registry=self.registry)
         await self.registry.signal(session.key, turn.journal, stop=True)
-        lease, tick = session.settings.lease_seconds, session.settings.tick_seconds
         while self.time_left() > 0:
             newest = await self.registry.read(session.key, turn.journal, newest=True)
-            has_ended = any(chunk.lines.endswith(sse.DONE_LINE) for chunk in newest)
-            if has_ended or is_dead(turn, newest[-1].at if newest else None, session.now(), lease):
+            last = newest[-1] if newest else None
+            if (last is not None and last.lines.endswith(sse.DONE_LINE)) or setup.is_dead(turn, last):
                 return
-            await asyncio.sleep(tick)
+            await asyncio.sleep(session.settings.tick_seconds)
 
     async def _call_hook(self, session: SessionManager, session_id: str | None) -> None:
-        """Call the team's `on_erase`."""
         if self.hook is not None:
             with team_code("on_erase failed"):
                 await self.hook(session.user, session_id)
