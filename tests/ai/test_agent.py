@@ -67,7 +67,7 @@ class Words(RootModel[list[str]]):
         ({"output": Report(title="", stars=1)}, "needs a pydantic model as its output"),
         ({"output": Words}, "its output is a RootModel: put the value in a field of a BaseModel"),
         ({"model": object()}, "model must be the name of a model, or a list of names, not <object"),
-        ({"model": ["gpt-6-sol", " "]}, r"model names an empty model: \("),
+        ({"model": ["gpt-6-sol", " "]}, r"model names an empty model: \["),
         ({"model": "gpt-6-sol, "}, "model names an empty model: 'gpt-6-sol, '"),
         ({"callbacks": plain_function}, "callbacks must be an instance of Callbacks, not <function"),
         ({"overrides": {"model": "m"}}, "overrides must be an instance of Overrides, not {"),

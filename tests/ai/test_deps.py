@@ -158,7 +158,7 @@ def needs(url: str, *, size: int = 1) -> str:
         (opened, "deps is a context manager in use: give its function"),
         (opened_later, "deps is a context manager in use: give its function"),
         (lambda: generator, "deps is a generator: decorate it with @asynccontextmanager"),
-        (lambda: needs, "deps is called without arguments, but takes url"),
+        (lambda: needs, "deps is called without arguments: missing a required argument: .url"),
     ],
 )
 async def test_misuse_is_refused_with_what_to_write(deps: Callable[[], Any], said: str) -> None:

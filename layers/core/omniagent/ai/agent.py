@@ -2,12 +2,18 @@
 
 import asyncio
 import contextvars
-import functools
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncContextDecorator, ContextDecorator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncContextDecorator,
+    AsyncExitStack,
+    ContextDecorator,
+)
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypedDict, Unpack, overload
 
 from pydantic import BaseModel
@@ -43,9 +49,10 @@ class SharedDeps:
 
     def __init__(self, owner: str, source: Any) -> None:
         self._source = source
-        self._is_factory = _is_factory(source)
+        # Any other object is the value itself, even if it can be called.
+        self._is_factory = inspect.isroutine(source) or inspect.isclass(source) or isinstance(source, partial)
         self._openings: dict[asyncio.AbstractEventLoop, _OpenDeps] = {}
-        _check_source(owner, source, is_factory=self._is_factory)
+        _check_source(f"{owner}: deps", source, is_factory=self._is_factory)
 
     async def open(self) -> Any:
         """Return the dependencies. Concurrent first calls share one opening; a failed one is retried."""
@@ -54,8 +61,7 @@ class SharedDeps:
         loop = asyncio.get_running_loop()
         opening = self._openings.get(loop)
         if opening is None or not opening.usable:
-            for closed in [each for each in list(self._openings) if each.is_closed()]:
-                self._openings.pop(closed, None)
+            self._openings = {each: known for each, known in self._openings.items() if not each.is_closed()}
             opening = self._openings[loop] = _OpenDeps()
             # An empty context: the dependencies belong to the process, not to the turn that opens them.
             opening.task = asyncio.create_task(self._live(opening), context=contextvars.Context())
@@ -80,47 +86,32 @@ class SharedDeps:
 
     async def _live(self, opening: _OpenDeps) -> None:
         value = self._source()
-        if inspect.isawaitable(value):
-            value = await value
-        if hasattr(value, "__aenter__"):
-            async with value as entered:
-                await _hold(opening, entered)
-        elif hasattr(value, "__enter__"):
-            with value as entered:
-                await _hold(opening, entered)
-        else:
-            await _hold(opening, value)
+        value = await value if inspect.isawaitable(value) else value
+        async with AsyncExitStack() as stack:
+            if hasattr(value, "__aenter__"):
+                value = await stack.enter_async_context(value)
+            elif hasattr(value, "__enter__"):
+                value = stack.enter_context(value)
+            opening.ready.set_result(value)
+            await opening.closing.wait()
 
 
-async def _hold(opening: _OpenDeps, value: Any) -> None:
-    opening.ready.set_result(value)
-    await opening.closing.wait()
-
-
-def _is_factory(source: Any) -> bool:
-    """Functions, methods and classes are called; any other object is the value itself, even if it is callable."""
-    return inspect.isroutine(source) or inspect.isclass(source) or isinstance(source, functools.partial)
-
-
-def _check_source(owner: str, source: Any, *, is_factory: bool) -> None:
+def _check_source(where: str, source: Any, *, is_factory: bool) -> None:
     if inspect.isawaitable(source):
         source.close() if inspect.iscoroutine(source) else None
-        raise ConfigurationError(f"{owner}: deps is a coroutine: give the function itself, without calling it")
+        raise ConfigurationError(f"{where} is a coroutine: give the function itself, without calling it")
     if isinstance(source, (AsyncContextDecorator, ContextDecorator)) and hasattr(source, "gen"):
-        raise ConfigurationError(f"{owner}: deps is a context manager in use: give its function, without calling it")
+        raise ConfigurationError(f"{where} is a context manager in use: give its function, without calling it")
     if inspect.isasyncgenfunction(source) or inspect.isgeneratorfunction(source):
-        raise ConfigurationError(f"{owner}: deps is a generator: decorate it with @asynccontextmanager")
-    if is_factory and (needed := _required_parameters(source)):
-        raise ConfigurationError(f"{owner}: deps is called without arguments, but takes {', '.join(needed)}")
-
-
-def _required_parameters(factory: Any) -> list[str]:
+        raise ConfigurationError(f"{where} is a generator: decorate it with @asynccontextmanager")
+    if not is_factory:
+        return
     try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # a built-in without a signature
-        return []
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [each.name for each in parameters if each.default is each.empty and each.kind not in optional]
+        inspect.signature(source).bind()
+    except TypeError as exc:
+        raise ConfigurationError(f"{where} is called without arguments: {exc}") from exc
+    except ValueError:  # a built-in without a signature
+        return
 
 
 Instruction = str | Callable[[RunContext[Deps]], str | Awaitable[str]]
@@ -163,7 +154,7 @@ class _Options(TypedDict, Generic[Deps], total=False):
     suggestions: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Agent(Generic[Deps, Output_co]):
     """Instructions, tools and a model. `instructions` may be a function of the run's context, or a list with functions.
 
@@ -196,13 +187,6 @@ class Agent(Generic[Deps, Output_co]):
     """One sentence for people. The model does not read it."""
     suggestions: Annotated[Sequence[str], check(_check_suggestions)] = ()
     """Questions to begin with, in the playground. Empty: one for each tool, from its docstring."""
-    fixed_instructions: str = field(init=False, repr=False, compare=False, default="")
-    """The instructions that are text."""
-    tool_specs: Sequence[ToolSpec] = field(init=False, repr=False, compare=False, default=())
-    """The tools as the model sees them, sorted: in another order they would be another prompt."""
-    output_format: OutputFormat | None = field(init=False, repr=False, compare=False, default=None)
-    """The format that the model must answer in. None for free text."""
-    _shared: SharedDeps = field(init=False, repr=False, compare=False)
 
     if TYPE_CHECKING:  # a union of these cannot be inferred
 
@@ -264,31 +248,51 @@ class Agent(Generic[Deps, Output_co]):
     def __post_init__(self) -> None:
         owner = f"agent {self.name}"
         object.__setattr__(self, "tools", _checked_tools(owner, self.tools))
-        specs = sorted((tool.spec for tool in self.tools), key=lambda spec: spec.name)
-        object.__setattr__(self, "tool_specs", tuple(specs))
-        object.__setattr__(self, "_shared", SharedDeps(owner, self.deps))
-        for name in ("model", "instructions"):
-            if isinstance(value := getattr(self, name), list):
-                object.__setattr__(self, name, tuple(value))
-        given = self.instructions if isinstance(self.instructions, tuple) else (self.instructions,)
-        texts = [each for each in given if isinstance(each, str) and each]
-        object.__setattr__(self, "fixed_instructions", "\n\n".join(texts))
         if self.name == "":
             raise ConfigurationError("Agent(name=…) must not be empty")
         if isinstance(self.overrides, Overrides) and self.overrides.instructions:
             raise ConfigurationError(f"{owner}: overrides.instructions are for summaries: write Agent(instructions=…)")
         if self.output is not None:
             check_model(owner, "output", self.output)
-            object.__setattr__(self, "output_format", _output_format(self.output))
         check_fields(owner, self)
+        _ = self.tool_specs, self.output_format, self._shared  # each refuses what it cannot be made of
+
+    @cached_property
+    def tool_specs(self) -> Sequence[ToolSpec]:
+        """The tools as the model sees them, sorted: in another order they would be another prompt."""
+        return tuple(sorted((tool.spec for tool in self.tools), key=lambda spec: spec.name))
+
+    @cached_property
+    def output_format(self) -> OutputFormat | None:
+        """The format that the model must answer in. None for free text."""
+        if self.output is None:
+            return None
+        schema, strict = strict_schema(self.output)
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", self.output.__name__)[:64]
+        return OutputFormat(name=name, schema=schema, strict=strict)
+
+    @cached_property
+    def _shared(self) -> SharedDeps:
+        return SharedDeps(f"agent {self.name}", self.deps)
 
     def tool(self, name: str) -> Tool[Deps] | None:
         return next((tool for tool in self.tools if tool.name == name), None)
 
+    @cached_property
+    def _instructions(self) -> "Sequence[Instruction[Deps]]":
+        if isinstance(self.instructions, list | tuple):
+            return self.instructions
+        return [self.instructions]  # type: ignore[list-item]  # text is a sequence of texts as well
+
+    @cached_property
+    def fixed_instructions(self) -> str:
+        """The instructions that are text."""
+        return "\n\n".join(each for each in self._instructions if isinstance(each, str) and each)
+
     async def prompt_for(self, context: RunContext[Deps]) -> tuple[str, str]:
         """Return the instructions that are text, and what the functions return for this turn."""
         texts: list[str] = []
-        for instruction in self.instructions if isinstance(self.instructions, tuple) else (self.instructions,):
+        for instruction in self._instructions:
             if isinstance(instruction, str):
                 continue
             text: Any = instruction(context)
@@ -336,8 +340,3 @@ def _checked_tools(owner: str, tools: Any) -> tuple[Tool, ...]:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigurationError(f"{owner}: two tools are named {twice[0]!r}")
     return checked
-
-
-def _output_format(output: type[BaseModel]) -> OutputFormat:
-    schema, strict = strict_schema(output)
-    return OutputFormat(name=re.sub(r"[^A-Za-z0-9_-]+", "_", output.__name__)[:64], schema=schema, strict=strict)

@@ -66,7 +66,7 @@ class TurnOperator(Runner):
 
     async def agent_spending(self) -> Mapping[str, tuple[Budget, Spending]]:
         """Read the budgets of agents that have one of their own, and what the user has spent on each today."""
-        counter, agents = self._options.counter, self._options.agents
+        counter, agents = self._options.counter, self._options.project.all_agents
         return {
             name: (agent.budget, await counter.read(agent_account(self._session.user_id, name)))
             for name, agent in agents.items()

@@ -8,7 +8,7 @@ async for event in runner.run_stream("Hello"):
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, wraps
@@ -98,18 +98,15 @@ def traced(name: str) -> Callable[[Verb], Verb]:
 class RunnerOptions:
     """What a runner needs besides its session. All runners of an application share one."""
 
-    agents: Mapping[str, Agent[Any, Any]]
-    """By the names that their spending is counted under, the default first."""
-    project: Project[Any] | None
-    provider: LLMProvider | None = None
-    """Answers in place of the agents' models."""
+    project: Project[Any]
+    """An agent alone is a project as well."""
     providers: ProviderPool
     registry: TurnRegistry
     counter: SpendingCounter
-    approvers: "ApproverRule | None"
-    budget: Budget
-    budgets: Mapping[str, Budget]
-    """Those of categories of users, in place of `budget`."""
+    provider: LLMProvider | None = None
+    """Answers in place of the agents' models."""
+    budget: Budget | None = None
+    """In place of the project's budgets and that of the settings."""
 
 
 class Runner(Generic[Output_co]):
@@ -137,19 +134,17 @@ class Runner(Generic[Output_co]):
         approvers: Annotated["ApproverRule | None", check(check_rule, "approver", "request")] = None,
     ) -> None:
         check_declared("Runner", Runner.__init__, locals())
-        project = agent if isinstance(agent, Project) else None
-        if project is not None:
-            session.use_settings(project.read_settings)
+        if isinstance(agent, Project):
+            session.use_settings(agent.read_settings)
+        providers = providers or _pool(agent if isinstance(agent, Project) else None, session.settings)
+        project = agent if isinstance(agent, Project) else Project(agent=agent)
         options = RunnerOptions(
-            agents=agent.all_agents if isinstance(agent, Project) else {agent.name: agent},
-            project=project,
-            provider=provider,
-            providers=providers or _pool(project, session.settings),
+            project=replace(project, approvers=approvers) if approvers else project,
+            providers=providers,
             registry=registry or _process_registry,
             counter=counter or _process_counter,
-            approvers=approvers or (project.approvers if project is not None else None),
-            budget=budget or session.settings.budget,
-            budgets=project.budgets if project is not None and budget is None else {},
+            provider=provider,
+            budget=budget,
         )
         self._serve(options, session, hooks)
 
@@ -158,9 +153,10 @@ class Runner(Generic[Output_co]):
         self._options = options
         self._session = session
         self._hooks = hooks
-        self._budget = options.budgets.get(session.category or "", options.budget)
+        of_category = options.project.budgets.get(session.category or "")
+        self._budget = options.budget or of_category or session.settings.budget
         self._agent_name: str | None = None
-        self._agent: Agent[Any, Output_co] = next(iter(options.agents.values()))
+        self._agent: Agent[Any, Output_co] = next(iter(options.project.all_agents.values()))
         """In a project with several, the default until `_resolve` has read the session's."""
 
     async def run(
@@ -348,9 +344,8 @@ class Runner(Generic[Output_co]):
     def _deletion(self, time_left: TimeLeft) -> "Deletion":
         from omniagent.turns.watch.deletion import Deletion  # no turn needs it
 
-        options, on_erase = self._options, self._hooks.on_erase
-        if on_erase is None and options.project is not None:
-            on_erase = options.project.on_erase
+        options = self._options
+        on_erase = self._hooks.on_erase or options.project.on_erase
         return Deletion(options.registry, options.counter, on_erase, time_left)
 
     def _stream(self, source: AnswerSource) -> AnswerStream[Output_co]:
@@ -391,7 +386,7 @@ class Runner(Generic[Output_co]):
             limit=self._limit(deadline),
             message_id=answer_id,
             approver=approver or Approver(self._session.user, self._session.category),
-            rule=self._options.approvers,
+            rule=self._options.project.approvers,
         ).open()
 
     def _checked(self, query: str | Query, busy: Busy | None) -> Query:
@@ -403,7 +398,7 @@ class Runner(Generic[Output_co]):
     async def _resolve(self, name: str | None = None) -> None:
         """Find the session's agent. `name` is what a message asks for. See `Project.name_agent`."""
         project, session = self._options.project, self._session
-        if project is not None and project.agents:
+        if project.agents:
             head = await session.head()
             known = head.agent if head is not None else None
             self._agent_name = await project.name_agent(session.user, session.category, name, known)
@@ -450,8 +445,8 @@ class Runner(Generic[Output_co]):
         name = overrides.model or self._agent.model
         if options.provider is not None:
             first = chain_of(name)[0] if name else None
-            own = options.project.providers if options.project is not None else ()
-            return options.provider, replace(overrides, model=first and without_vendor(first, frozenset(own)))
+            own = frozenset(options.project.providers)
+            return options.provider, replace(overrides, model=first and without_vendor(first, own))
         # The pool's provider has the model already.
         rest = replace(overrides, model=None) if overrides.model else overrides
         return options.providers.get(name or self._session.settings.model), rest

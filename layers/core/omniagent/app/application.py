@@ -109,16 +109,11 @@ class Application:
         """What all runners share, for as long as the store is open."""
         from omniagent.ai.runner import RunnerOptions
 
-        project = self.project
         return RunnerOptions(
-            agents=project.all_agents,
-            project=project,
+            project=self.project,
             providers=self.providers,
             registry=self.registry,
             counter=self.counter if self._has_budgets else MemoryCounter(),
-            approvers=project.approvers,
-            budget=self.settings.budget,
-            budgets=project.budgets,
         )
 
     @asynccontextmanager
