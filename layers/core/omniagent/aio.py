@@ -1,4 +1,4 @@
-"""Helpers for tasks: wait for two calls, wait for a while, cancel in order."""
+"""Helpers for tasks: wait for a while, cancel in order."""
 
 import asyncio
 import logging
@@ -9,7 +9,6 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 2.0
 """How long cancelled work may take to end. Work that ignores its cancellation is then abandoned."""
 First = TypeVar("First")
-Second = TypeVar("Second")
 
 
 async def cancelled(*tasks: "asyncio.Task[Any]") -> None:
@@ -44,26 +43,11 @@ def ensure_not_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-async def both(first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]) -> tuple[First, Second]:
-    """Run two coroutines concurrently. If one fails, its error is raised after the other has ended.
-
-    The other is not cancelled: on Python 3.11, cancelling a MongoDB call during server selection can leave PyMongo's
-    lock held forever, and every later call of the process hangs. Such calls end by themselves.
-    """
-    tasks = asyncio.create_task(first), asyncio.create_task(second)
-    try:
-        await asyncio.wait(tasks)
-    except BaseException:
-        await cancelled(*tasks)
-        raise
-    await asyncio.gather(*tasks)
-    return tasks[0].result(), tasks[1].result()
-
-
 async def within(seconds: float, work: Coroutine[Any, Any, First]) -> First:
-    """Wait up to `seconds` for a MongoDB call. After that it continues on its own, for the reason in `both`.
+    """Wait up to `seconds` for a MongoDB call. After that it continues on its own. Raises `TimeoutError`.
 
-    Raises `TimeoutError`.
+    It is not cancelled: on Python 3.11, cancelling a MongoDB call during server selection can leave PyMongo's lock held
+    forever, and every later call of the process hangs. Such calls end by themselves.
     """
     task = asyncio.create_task(work)
     try:

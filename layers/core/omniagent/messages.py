@@ -250,33 +250,26 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cached_input_tokens + other.cached_input_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-            self.estimated or other.estimated,
-            self.cache_write_tokens + other.cache_write_tokens,
-        )
+        counts: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        return Usage(**counts, estimated=self.estimated or other.estimated)
 
     def to_dict(self) -> dict[str, int]:
-        counts = {
-            "inputTokens": self.input_tokens,
-            "outputTokens": self.output_tokens,
-            "totalTokens": self.total_tokens,
-            "cachedInputTokens": self.cached_input_tokens,
-            "reasoningTokens": self.reasoning_tokens,
-        }
-        written = {"cacheWriteTokens": self.cache_write_tokens} if self.cache_write_tokens else {}
-        return counts | written | ({"estimated": True} if self.estimated else {})
+        counts = {key: getattr(self, name) for name, key in _COUNTS.items()} | {"totalTokens": self.total_tokens}
+        if not self.cache_write_tokens:
+            del counts["cacheWriteTokens"]
+        return counts | ({"estimated": True} if self.estimated else {})
 
     @classmethod
     def from_dict(cls, counts: Mapping[str, int]) -> "Usage":
-        return cls(
-            counts.get("inputTokens", 0),
-            counts.get("outputTokens", 0),
-            counts.get("cachedInputTokens", 0),
-            counts.get("reasoningTokens", 0),
-            bool(counts.get("estimated")),
-            counts.get("cacheWriteTokens", 0),
-        )
+        given: dict[str, Any] = {name: counts.get(key, 0) for name, key in _COUNTS.items()}
+        return cls(**given, estimated=bool(counts.get("estimated")))
+
+
+_COUNTS = {
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "cached_input_tokens": "cachedInputTokens",
+    "reasoning_tokens": "reasoningTokens",
+    "cache_write_tokens": "cacheWriteTokens",
+}
+"""The fields of `Usage` that are counts, and what they are called in JSON."""

@@ -19,6 +19,8 @@ TokenUse = Literal["access", "id"]
 
 MAX_DAYS = 36_500
 """A century: later dates overflow."""
+_FITTING: dict[Any, Any] = {str: str, bool: (str, bool)}
+_BOOLEANS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 FORBIDDEN_IN_DATABASE = frozenset('/\\. "$*<>:|?')
 
 
@@ -212,7 +214,7 @@ class Settings:
         for each in fields(self):
             value = getattr(self, each.name)
             if value is not each.default:
-                object.__setattr__(self, each.name, _checked(each, value))
+                object.__setattr__(self, each.name, _parsed(each, value, each.name))
         _check_together(self)
 
     @classmethod
@@ -220,7 +222,7 @@ class Settings:
         """Read the environment. `defaults` apply to empty variables. An error names the variable."""
         source = os.environ if env is None else env
         texts = {each: source.get(env_name(each), "").strip() for each in fields(cls)}
-        found = {each.name: _read(each, text) for each, text in texts.items() if text}
+        found = {each.name: _parsed(each, text, env_name(each)) for each, text in texts.items() if text}
         return cls(**{**checked_defaults(defaults or {}), **found})
 
 
@@ -248,7 +250,7 @@ def checked_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     known = {setting_field.name: setting_field for setting_field in fields(Settings)}
     if unknown := sorted(values.keys() - known.keys()):
         raise ConfigurationError(f"unknown setting {unknown[0]!r}; known settings: {', '.join(known)}")
-    return {name: _checked(known[name], value) for name, value in values.items()}
+    return {name: _parsed(known[name], value, name) for name, value in values.items()}
 
 
 def env_name(setting_field: "Field[Any]") -> str:
@@ -256,48 +258,35 @@ def env_name(setting_field: "Field[Any]") -> str:
     return setting_field.metadata["env"] or setting_field.name.upper()
 
 
-def _checked(setting_field: "Field[Any]", value: Any) -> Any:
-    kind = setting_field.type
-    if isinstance(value, str):
-        return _read(setting_field, value, name=setting_field.name)
-    if kind is bool and isinstance(value, bool):
-        return value
-    if kind in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _read(setting_field, str(value), name=setting_field.name)
-    raise ConfigurationError(f"{setting_field.name} must be of type {getattr(kind, '__name__', 'str')}, not {value!r}")
-
-
-def _read(setting_field: "Field[Any]", text: str, *, name: str = "") -> Any:
-    name, kind = name or env_name(setting_field), setting_field.type
+def _parsed(setting_field: "Field[Any]", value: Any, name: str) -> Any:
+    """Return a value as its field's type. Text is read as in the environment. `name` is what errors call it."""
+    kind: Any = setting_field.type
     if choices := get_args(kind):
-        if text not in choices:
-            raise ConfigurationError(f"{name} must be one of {', '.join(choices)}, not {text!r}")
+        if value not in choices:
+            raise ConfigurationError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+        return value
+    fitting: Any = _FITTING.get(kind, (str, int, float))
+    if not isinstance(value, fitting) or (isinstance(value, bool) and kind is not bool):
+        raise ConfigurationError(f"{name} must be of type {kind.__name__}, not {value!r}")
+    text = str(value).strip()
+    if kind is str:
         return text
     if kind is bool:
-        return _read_bool(name, text)
-    if kind is str:
-        return text.strip()
-    return _read_number(name, text, kind, setting_field.metadata)
+        if text.lower() not in _BOOLEANS:
+            raise ConfigurationError(f"{name} must be true or false, not {text!r}")
+        return _BOOLEANS[text.lower()]
+    return _number(name, text, kind, setting_field.metadata)
 
 
-def _read_bool(name: str, text: str) -> bool:
-    if text.lower() in {"1", "true", "yes", "on"}:
-        return True
-    if text.lower() in {"0", "false", "no", "off"}:
-        return False
-    raise ConfigurationError(f"{name} must be true or false, not {text!r}")
-
-
-def _read_number(name: str, text: str, kind: Any, bounds: Mapping[str, Any]) -> Any:
+def _number(name: str, text: str, kind: Any, bounds: Mapping[str, Any]) -> Any:
     try:
         number = kind(text)
     except ValueError:
         raise ConfigurationError(f"{name} must be a number, not {text!r}") from None
-    if not -math.inf < number < math.inf:
+    if not math.isfinite(number):
         raise ConfigurationError(f"{name} must be a finite number, not {text!r}")
-    minimum, maximum = bounds["minimum"], bounds["maximum"]
-    if minimum is not None and number < minimum:
-        raise ConfigurationError(f"{name} must be at least {minimum:g}, not {text!r}")
-    if maximum is not None and number > maximum:
-        raise ConfigurationError(f"{name} must be at most {maximum:g}, not {text!r}")
+    if bounds["minimum"] is not None and number < bounds["minimum"]:
+        raise ConfigurationError(f"{name} must be at least {bounds['minimum']:g}, not {text!r}")
+    if bounds["maximum"] is not None and number > bounds["maximum"]:
+        raise ConfigurationError(f"{name} must be at most {bounds['maximum']:g}, not {text!r}")
     return number

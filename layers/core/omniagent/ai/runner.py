@@ -23,14 +23,7 @@ from omniagent.ai.schema import Output_co
 from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
 from omniagent.budget.spending import SpendingCounter, agent_account
-from omniagent.errors import (
-    ConfigurationError,
-    InvalidOutput,
-    InvalidRequest,
-    NotFound,
-    ToolFailed,
-    TurnInProgress,
-)
+from omniagent.errors import ConfigurationError, InvalidOutput, InvalidRequest, NotFound, ToolFailed, TurnInProgress
 from omniagent.messages import Feedback
 from omniagent.project import Project
 from omniagent.session.history import named, read_history
@@ -183,8 +176,10 @@ class Runner(Generic[Output_co]):
         `busy` is the policy while the session answers another message: `reject`, `queue`, `steer` or `interrupt`
         (default: the setting). `deadline` is the `time.monotonic()` by which everything must be stored.
         """
-        opening = partial(self._open, _identified(query), busy, deadline)
-        return AnswerStream(self.session_id, self._typed, opening=opening)
+        query = Query(query) if isinstance(query, str) else query
+        if isinstance(query, Query) and not (query.message_id or query.regenerate):
+            query = replace(query, message_id=new_id())  # opened again after a failure, it is still the same message
+        return AnswerStream(self.session_id, self._typed, opening=partial(self._open, query, busy, deadline))
 
     async def start(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
@@ -450,14 +445,6 @@ class Runner(Generic[Output_co]):
         # The pool's provider has the model already.
         rest = replace(overrides, model=None) if overrides.model else overrides
         return options.providers.get(name or self._session.settings.model), rest
-
-
-def _identified(query: str | Query) -> str | Query:
-    """Give a message its id once: a stream that is opened again, after a failure, is still the same message."""
-    message = Query(query) if isinstance(query, str) else query
-    if not isinstance(message, Query) or message.message_id or message.regenerate:
-        return query
-    return replace(message, message_id=new_id())
 
 
 @lru_cache(maxsize=8)

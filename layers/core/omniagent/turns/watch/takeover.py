@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from omniagent.ai.result import AnswerSource
-from omniagent.aio import both
 from omniagent.session.live import SessionHead
 from omniagent.tracing import bind_context
 from omniagent.turns.engine.run import TurnRun
@@ -50,7 +49,7 @@ async def go_on(setup: TurnSetup, limit: TimeLimit, head: SessionHead) -> Turn |
             return None
         turn, base, draft = taken.turn, taken.base, taken.draft()
         previous = await session.node(turn.replaces) if turn.replaces is not None and base is None else None
-        signals, state = await both(setup.registry.signals(session.key, turn.journal), session.load())
+        signals, state = await setup.registry.signals(session.key, turn.journal), await session.load()
         if signals.stop or not draft.is_readable or turn.attempt - draft.hand_overs > MAX_ATTEMPTS:
             if not signals.stop:
                 logger.error("dead turn not continued", extra={"turn_id": turn.id, "attempt": turn.attempt})
