@@ -1,7 +1,8 @@
 """The request and response bodies of the sessions API."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
@@ -11,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from omniagent.http.shown_messages import ShownMessageJson
 from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind, ToolPart
 from omniagent.persistence.catalog import Page, PathMessage, tree_cursor
-from omniagent.persistence.documents import Message, Session, Summary, api_values
+from omniagent.persistence.documents import Message, Session, api_values
 from omniagent.persistence.stored_session import session_message
 from omniagent.protocol.ui_messages import DEFAULT_SDK, ui_message
 from omniagent.session.ids import ID_PATTERN, public_session_id
@@ -153,9 +154,16 @@ class MessageList(_Resource):
 
     @classmethod
     def of(cls, page: Page[PathMessage], summarized_to: int | None, *, sdk: int = DEFAULT_SDK) -> "MessageList":
-        fitting = _fitting(page.items)
-        before = page.before if len(fitting) == len(page.items) else str(fitting[0].turn_number)
-        messages = [_ui_message(message, sdk) for message in fitting]
+        """Return the newest complete turns that fit into a response, at least one."""
+        items, before, room = page.items, page.before, MAX_PAGE_CHARACTERS
+        messages = [_ui_message(item, sdk) for item in items]
+        for item, message in zip(reversed(items), reversed(messages), strict=True):
+            room -= len(json.dumps(message))
+            if room < 0:
+                first = min(item.turn_number + 1, items[-1].turn_number)
+                messages = [shown for each, shown in zip(items, messages, strict=True) if each.turn_number >= first]
+                before = str(first) if len(messages) < len(items) else before
+                break
         return cls(messages=messages, before=before, summarized_to=summarized_to)
 
 
@@ -178,7 +186,7 @@ class MessageTree(_Resource):
         nodes: list[TreeNode] = []
         room, after = MAX_PAGE_CHARACTERS, page.before
         for each in page.items:
-            message = _ui_message(_alone(each), sdk) | {"id": each.id}
+            message = _ui_message(PathMessage(each, session_message(each)), sdk) | {"id": each.id}
             room -= len(json.dumps(message))
             if room < 0 and nodes:
                 after = tree_cursor(page.items[len(nodes) - 1])
@@ -211,18 +219,8 @@ class ApprovalResource(_Resource):
 
     @classmethod
     def of(cls, request: "ToolRequest", *, is_own: bool) -> "ApprovalResource":
-        return cls(
-            id=request.id,
-            kind=request.kind,
-            tool=request.tool,
-            tool_call_id=request.call_id,
-            input=request.input,
-            reason=request.reason,
-            expires_at=request.expires_at,
-            user=request.user,
-            session_id=request.session_id if is_own else None,
-            message_id=request.message_id if is_own else None,
-        )
+        shown = asdict(request) | {"tool_call_id": request.call_id}
+        return cls.model_validate(shown | ({} if is_own else {"session_id": None, "message_id": None}))
 
 
 class ApprovalList(_Resource):
@@ -240,10 +238,6 @@ class SummaryResource(_Resource):
     start_turn_number: int
     end_turn_number: int
     created_at: datetime
-
-    @classmethod
-    def of(cls, summary: Summary) -> "SummaryResource":
-        return cls.model_validate(summary, from_attributes=True)
 
 
 class FeedbackResource(_Resource):
@@ -317,10 +311,6 @@ class Accepted(_Resource):
     )
 
 
-def _alone(document: Message) -> PathMessage:
-    return PathMessage(document, session_message(document))
-
-
 def _ui_message(shown: PathMessage, sdk: int) -> dict[str, Any]:
     message, metadata = shown.document, shown.message.ui_metadata
     if message.role == "assistant" and not message.metadata:
@@ -350,14 +340,3 @@ def _decisions(message: Message) -> dict[str, Any]:
         if call.request is not None and call.request.kind == "approval" and call.request.answered_at is not None
     }
     return {"decisions": decisions} if decisions else {}
-
-
-def _fitting(messages: Sequence[PathMessage]) -> Sequence[PathMessage]:
-    """Return the newest complete turns that fit into a response, at least one."""
-    room = MAX_PAGE_CHARACTERS
-    for message in reversed(messages):
-        room -= len(json.dumps(_ui_message(message, DEFAULT_SDK)))
-        if room < 0:
-            first = min(message.turn_number + 1, messages[-1].turn_number)
-            return [message for message in messages if message.turn_number >= first]
-    return messages

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query
@@ -168,21 +167,15 @@ async def list_sessions(
     search: Annotated[Search | None, Query(description="Text to find in the session's name or messages.")] = None,
 ) -> SessionList:
     """List the caller's sessions, most recently used first. A search counts as a request of the caller's budget."""
-    read = partial(_listed, application, caller, limit=limit, before=before, search=search)
+    user_id = user_id_of(caller.client_id)
+    catalog = await application.catalog()
     if not search:
-        return await read()
+        return SessionList.of(await catalog.list_page(user_id, limit=limit, before=before), {})
     await application.count_request(caller.client_id, caller.category)
     async with application.one_search(caller.client_id):
-        return await read()
-
-
-async def _listed(
-    application: Application, caller: Caller, *, limit: int, before: str | None, search: str | None
-) -> SessionList:
-    catalog = await application.catalog()
-    page = await catalog.list_page(user_id_of(caller.client_id), limit=limit, before=before, search=search)
-    found = [session.id for session in page.items]
-    return SessionList.of(page, await snippets(await application.store(), found, search) if search else {})
+        page = await catalog.list_page(user_id, limit=limit, before=before, search=search)
+        found = [session.id for session in page.items]
+        return SessionList.of(page, await snippets(await application.store(), found, search))
 
 
 @router.get("/sessions/{session_id}", **described(errors.NotFound))
@@ -310,7 +303,7 @@ async def get_summary(session: OwnSession, catalog: SessionCatalog) -> SummaryRe
     summary = await catalog.latest_summary(session)
     if summary is None:
         raise errors.NotFound("There is no such session, or it has no summary yet.")
-    return SummaryResource.of(summary)
+    return SummaryResource.model_validate(summary, from_attributes=True)
 
 
 @router.post(

@@ -11,7 +11,8 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from omniagent.errors import ConfigurationError, IdentityUnavailable, OmniAgentError
@@ -33,8 +34,6 @@ FIRST_BACKOFF_SECONDS: Final = 1.0
 FETCH_TIMEOUT_SECONDS: Final = 4.0
 MAX_ANSWER_BYTES: Final = 512_000
 MAX_KEYS: Final = 100
-# Not transient: there are no keys at this address, or they are elsewhere.
-_WRONG_ADDRESS: Final = (301, 302, 303, 307, 308, 400, 401, 403, 404, 405, 410)
 
 
 class SigningKeys:
@@ -69,19 +68,14 @@ class SigningKeys:
             key = self._keys.get(key_id)
         if key is not None and self._age() < KEYS_KEPT_SECONDS:
             return key
-        if self._failure is not None:
-            raise self._again(self._failure)
+        if (failure := self._failure) is not None:
+            if isinstance(failure, IdentityUnavailable):
+                failure.retry_after = max(1.0, self._next_fetch - self._clock())
+            raise failure.with_traceback(None)
         return None
 
     def _age(self) -> float:
         return self._clock() - self._fetched_at
-
-    def _again(self, failure: OmniAgentError) -> OmniAgentError:
-        """Return the last failure as a new error for this request."""
-        error = type(failure)(str(failure))
-        if isinstance(error, IdentityUnavailable):
-            error.retry_after = max(1.0, self._next_fetch - self._clock())
-        return error
 
     async def _refresh(self) -> None:
         """Fetch the keys, unless it is too early. A failure is kept for callers that need a key meanwhile."""
@@ -90,22 +84,15 @@ class SigningKeys:
             if 0 < self._next_fetch - self._clock() <= REFRESH_SECONDS:
                 return
             try:
-                keys = await self._fetch()
+                self._keys = await self._fetch()
             except (ConfigurationError, IdentityUnavailable) as exc:
-                self._failed(exc)
-                return
-            except BaseException as exc:
-                # Such as a cancelled request: the next caller must not treat the keys as unknown.
-                self._failed(IdentityUnavailable(f"{self._url}: {type(exc).__name__}"))
-                raise
-            self._keys, self._fetched_at, self._failure = keys, self._clock(), None
-            self._next_fetch, self._pause = self._fetched_at + REFRESH_SECONDS, FIRST_BACKOFF_SECONDS
-
-    def _failed(self, failure: OmniAgentError) -> None:
-        self._failure = failure
-        self._next_fetch = self._clock() + self._pause
-        self._pause = min(2 * self._pause, REFRESH_SECONDS)
-        logger.warning("issuer's keys not fetched", extra={"reason": str(failure), "keys": len(self._keys)})
+                self._failure = exc
+                self._next_fetch = self._clock() + self._pause
+                self._pause = min(2 * self._pause, REFRESH_SECONDS)
+                logger.warning("issuer's keys not fetched", extra={"reason": str(exc), "keys": len(self._keys)})
+            else:
+                self._failure, self._fetched_at = None, self._clock()
+                self._next_fetch, self._pause = self._fetched_at + REFRESH_SECONDS, FIRST_BACKOFF_SECONDS
 
     async def _fetch(self) -> "dict[str, PyJWK]":
         try:
@@ -114,7 +101,7 @@ class SigningKeys:
         except Exception as exc:
             # Every Exception: not only the HTTP client, but also TLS, sockets and anyio raise their own.
             raise IdentityUnavailable(f"{self._url}: {type(exc).__name__}") from exc
-        if status in _WRONG_ADDRESS:
+        if status // 100 in (3, 4) and status != 429:  # not transient: there are no keys here, or they are elsewhere
             raise ConfigurationError(f"JWT_JWKS_URL or JWT_ISSUER: {self._url} answers {status}")
         if status != 200:
             raise IdentityUnavailable(f"{self._url} answers {status}")
@@ -144,6 +131,8 @@ class SigningKeys:
 
 def _read_keys(answer: bytes) -> "dict[str, PyJWK]":
     """Return the keys that can check a signature. Other entries are ignored."""
+    import jwt  # only this mode needs it, and it takes a while to import
+
     try:
         document = json.loads(answer)
     except (ValueError, RecursionError):
@@ -151,26 +140,14 @@ def _read_keys(answer: bytes) -> "dict[str, PyJWK]":
     found = document.get("keys") if isinstance(document, dict) else None
     keys: dict[str, PyJWK] = {}
     for item in found[:MAX_KEYS] if isinstance(found, list) else ():
-        key = _read_key(item)
-        if key is not None:
-            keys.setdefault(item["kid"], key)
-    return keys
-
-
-def _read_key(item: Any) -> "PyJWK | None":
-    import jwt  # only this mode needs it, and it takes a while to import
-
-    if not isinstance(item, dict) or not isinstance(item.get("kid"), str):
-        return None
-    # A published private key is compromised.
-    if item.get("use") not in (None, "sig") or "d" in item:
-        return None
-    try:
-        key = jwt.PyJWK(item)
-    except Exception:
         # PyJWT and cryptography raise many kinds of errors. One bad key must not affect the others.
-        return None
-    return key if key.algorithm_name in ALGORITHMS else None
+        with suppress(Exception):
+            key = jwt.PyJWK(item)
+            # A published private key is compromised.
+            is_usable = item.get("use") in (None, "sig") and "d" not in item and key.algorithm_name in ALGORITHMS
+            if is_usable and isinstance(item.get("kid"), str):
+                keys.setdefault(item["kid"], key)
+    return keys
 
 
 def _checked(url: str) -> str:

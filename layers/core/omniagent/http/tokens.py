@@ -72,7 +72,10 @@ class TokenVerifier:
         claims = self._decode(token, key)
         self._check_use(claims)
         self._check_client(claims)
-        _check_subject(claims["sub"])
+        subject = claims["sub"]
+        if not 0 < len(subject) <= MAX_SUBJECT_LENGTH or not subject.isprintable():
+            detail = f"The token's sub must have 1 to {MAX_SUBJECT_LENGTH} printable characters."
+            raise _refused(detail, "unusable subject")
         return claims
 
     def _key_id(self, token: str) -> str:
@@ -137,11 +140,6 @@ class TokenVerifier:
 
     def _wrong_use(self, reason: str) -> Unauthenticated:
         return _refused(f"The token is not an {'ID' if self._use == 'id' else 'access'} token.", reason)
-
-
-def _check_subject(subject: str) -> None:
-    if not 0 < len(subject) <= MAX_SUBJECT_LENGTH or not subject.isprintable():
-        raise _refused(f"The token's sub must have 1 to {MAX_SUBJECT_LENGTH} printable characters.", "unusable subject")
 
 
 def _invalid(reason: str) -> Unauthenticated:
