@@ -12,8 +12,8 @@ from bench.figure import Figure
 from local.mongod import Mongod
 from omniagent import MongoBackendAdapter, MongoSessionManager, Query, Settings
 from omniagent.messages import TextPart
-from omniagent.persistence.store import ConversationStore, to_bson
-from omniagent.persistence.stored_session import message_document
+from omniagent.persistence.store import ConversationStore
+from omniagent.persistence.stored_session import message_document, to_bson
 from omniagent.session.live import Change, RollingSummary, SessionHead, SessionMessage
 from omniagent.session.tree import ROOT, Place, Spot
 

@@ -2,7 +2,7 @@
 
 from local.cloudformation import Document
 from local.template import TEMPLATE
-from omniagent.persistence.store import POOL_OF_MANAGED_INSTANCES, POOL_ON_LAMBDA
+from omniagent.persistence.mongodb import POOL_OF_MANAGED_INSTANCES, POOL_ON_LAMBDA
 from omniagent.settings import Settings
 
 ATLAS_CONNECTIONS = {

@@ -3,7 +3,7 @@
 import pytest
 
 from local.template import ROOT
-from omniagent.persistence.store import MongoDB
+from omniagent.persistence.mongodb import MongoDB
 from omniagent.settings import Settings
 from scripts import capacity
 

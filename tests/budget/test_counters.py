@@ -10,7 +10,7 @@ from omniagent import Spending, SpendingCounter, Usage
 from omniagent.aws.budget_table import DynamoCounter
 from omniagent.budget.spending import agent_account
 from omniagent.errors import RegistryUnavailable, TooManyRequests
-from omniagent.persistence.mongo_counter import MongoCounter
+from omniagent.persistence.mongo_registry import MongoCounter
 from omniagent.session.ids import new_id
 from omniagent.testing import MemoryCounter
 from tests.fixtures.conversation import Clock, dynamodb_api

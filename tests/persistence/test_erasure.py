@@ -14,8 +14,8 @@ from omniagent.app.sweep import erase_marked
 from omniagent.errors import SessionErased
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.addresses import SessionAddress
 from omniagent.session.ids import new_id
+from omniagent.session.manager import SessionAddress
 from omniagent.session.tree import Place
 from omniagent.testing import MemoryRegistry, ScriptedModel
 from omniagent.turns.registry import Chunk

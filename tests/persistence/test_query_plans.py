@@ -14,9 +14,7 @@ from omniagent.messages import CallRequest, Feedback, ToolPart
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.cursor import Cursor
-from omniagent.persistence.live_turns import list_live_turns
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.persistence.snippets import snippets
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
 from omniagent.session.live import QueuedMessage
@@ -110,7 +108,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.create(session_of(store, session.user, "new")),
         catalog.list_page(user_id, limit=3),
         catalog.list_page(user_id, limit=3, search="trip"),
-        snippets(store, [key], "trip"),
+        catalog.snippets([key], "trip"),
         catalog.get(key),
         catalog.rename(key, "tour"),
         store.session_keys(user_id, limit=3),
@@ -136,14 +134,14 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.askers([key]),
         apply(session, Reply("run", waiting)),
         store.due(LATER, 3),
-        list_live_turns(store, 3),
+        catalog.live_turns(3),
         store.address_of(key),
         store.list_sessions(session.user, limit=2),
         apply(session, Erase()),
         store.erase_some(key, 4),
         session.erase_some(4),
     ]
-    called = {call.__name__ for call in calls} - {"apply", "list_live_turns"} | {"write", "sibling"}
+    called = {call.__name__ for call in calls} - {"apply"} | {"write", "sibling"}
     for call in calls:
         await call
     page = await catalog.list_page(user_id, limit=2)
@@ -190,8 +188,8 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     called = await drive(store, driven)
     profiled.command("profile", 0)
 
-    helpers = {"now", "use_settings", "transaction", "update_session", "fill", "ensure_user"}
-    assert called == public_methods(MongoSessionManager, Catalog, ConversationStore) - helpers | {"snippets"}
+    helpers = {"now", "use_settings", "transaction", "update_session", "fill", "ensure_user", "last_node", "addresses"}
+    assert called == public_methods(MongoSessionManager, Catalog, ConversationStore) - helpers
     seen = [
         operation
         for operation in profiled["system.profile"].find({"planSummary": {"$exists": True}})

@@ -19,7 +19,7 @@ from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.persistence.orphans import APP_NAME
+from omniagent.persistence.mongodb import APP_NAME
 from omniagent.persistence.store import ConversationStore
 from omniagent.providers import LLMProvider
 from omniagent.session.ids import new_id
@@ -170,17 +170,17 @@ async def test_the_question_of_a_running_turn_is_listed_and_found_by_its_text(
     catalog = Catalog(store)
     document = await catalog.get(session.key)
     newest = await catalog.messages_page(document, limit=2)
-    assert [shown.message.id for shown in newest.items] == ["question-2"]
+    assert [shown.id for shown in newest.items] == ["question-2"]
     assert newest.before is not None
     older = await catalog.messages_page(document, limit=2, before=int(newest.before))
-    assert [shown.message.id for shown in older.items] == ["question-1", answer_id(1, session)]
+    assert [shown.id for shown in older.items] == ["question-1", answer_id(1, session)]
     found = await catalog.list_page(session.user_id, limit=5, search="question 2")
     assert len(found.items) == 1
     with pytest.raises(TurnInProgress):
         await catalog.delete_message(session.key, "question-2")
     await end(session, 2)
     moved = await catalog.messages_page(document, limit=9)
-    assert [shown.message.id for shown in moved.items] == ["question-1", answer_id(1, session), "question-2"]
+    assert [shown.id for shown in moved.items] == ["question-1", answer_id(1, session), "question-2"]
     await catalog.delete_message(session.key, "question-2")
     assert await path_ids(session) == ["question-1", answer_id(1, session), answer_id(2, session)]
 

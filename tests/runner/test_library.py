@@ -24,8 +24,8 @@ from omniagent import (
 )
 from omniagent.errors import BudgetExceeded, ConfigurationError, Forbidden, TurnInProgress, UnknownRequest
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.addresses import SessionDirectory
 from omniagent.session.ids import new_id
+from omniagent.session.manager import SessionDirectory
 from omniagent.testing import Gate, InMemoryStore, ScriptedModel, ToolCall
 
 

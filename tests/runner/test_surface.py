@@ -30,7 +30,7 @@ from omniagent.errors import (
 from omniagent.messages import DataPart
 from omniagent.protocol.events import DataSession, TextDelta
 from omniagent.providers import FallbackProvider, LLMProvider, ModelRequest, ModelText, ModelToolDelta
-from omniagent.session.naming import MAX_SECONDS
+from omniagent.session.summaries import NAME_SECONDS
 from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
 from tests.fixtures.conversation import Conversation, each_api
 
@@ -172,7 +172,7 @@ def test_a_silent_model_names_a_chat_by_its_first_words(monkeypatch: pytest.Monk
         naming = asyncio.create_task(runner.name())
         await gate.reached()
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + MAX_SECONDS)
+        monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + NAME_SECONDS)
         return await naming
 
     # A loop of its own: its clock is moved.

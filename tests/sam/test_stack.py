@@ -17,7 +17,7 @@ from local.cloudformation import STACK, Document
 from local.template import ROOT, TEMPLATE
 from omniagent.errors import ConfigurationError
 from omniagent.http.auth import trusted_principals
-from omniagent.session import naming
+from omniagent.session import summaries
 from omniagent.settings import Settings, env_name
 from omniagent.turns.watch import closing
 from tests.sam.builds import QUEUES, Sam
@@ -68,7 +68,7 @@ def test_every_function_runs_python_3_13_on_arm64_with_the_layer(deploy: Deploy)
 
 def test_a_name_is_given_up_long_before_its_function_is_killed(deploy: Deploy) -> None:
     timeout = deploy().resources("AWS::Lambda::Function")["SessionsFunction"]["Timeout"]
-    assert timeout >= 2 * naming.MAX_SECONDS
+    assert timeout >= 2 * summaries.NAME_SECONDS
 
 
 def test_only_chat_streams_and_only_chat_starts_through_the_wrapper(deploy: Deploy) -> None:

@@ -12,7 +12,7 @@ from omniagent.ai.providers.scripted import Beat
 from omniagent.app.sweep import Sweeper
 from omniagent.messages import TextPart, ToolPart
 from omniagent.protocol import sse
-from omniagent.session.addresses import SessionAddress
+from omniagent.session.manager import SessionAddress
 from omniagent.testing import ScriptedModel
 from omniagent.turns.engine import turn
 from omniagent.turns.setup import MAX_ATTEMPTS

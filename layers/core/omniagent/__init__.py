@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         ToolOutputAvailable as ToolOutputAvailable,
         ToolOutputError as ToolOutputError,
     )
-    from omniagent.session.addresses import SessionInfo as SessionInfo
+    from omniagent.session.manager import SessionInfo as SessionInfo
     from omniagent.session.in_memory import InMemorySessionManager as InMemorySessionManager
     from omniagent.session.live import (
         LiveTurn as LiveTurn,

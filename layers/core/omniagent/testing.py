@@ -6,7 +6,7 @@ from omniagent.lazy import lazy_names
 
 if TYPE_CHECKING:
     from omniagent.ai.providers.scripted import Gate as Gate, ScriptedModel as ScriptedModel, ToolCall as ToolCall
-    from omniagent.budget.memory_counter import MemoryCounter as MemoryCounter
+    from omniagent.budget.spending import MemoryCounter as MemoryCounter
     from omniagent.session.in_memory import InMemoryStore as InMemoryStore
     from omniagent.turns.memory_registry import MemoryRegistry as MemoryRegistry
 else:  # a type checker would take any name for one of `__getattr__`

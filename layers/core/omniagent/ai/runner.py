@@ -20,19 +20,17 @@ from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_pr
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult, StreamPosition
 from omniagent.ai.schema import Output_co
-from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
-from omniagent.budget.spending import SpendingCounter, agent_account
+from omniagent.budget.spending import MemoryCounter, SpendingCounter, agent_account
 from omniagent.errors import ConfigurationError, InvalidOutput, InvalidRequest, NotFound, ToolFailed, TurnInProgress
 from omniagent.messages import Feedback
 from omniagent.project import Project
-from omniagent.session.history import named, read_history
 from omniagent.session.ids import new_id
 from omniagent.session.live import SessionMessage
+from omniagent.session.loading import named, read_history
 from omniagent.session.manager import SessionManager
-from omniagent.session.naming import name_session
 from omniagent.session.query import Query
-from omniagent.session.summaries import Summarized, SummaryPipeline
+from omniagent.session.summaries import Summarized, SummaryPipeline, name_session
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback, trace_root
 from omniagent.turns.engine.following import just_ended, resumed
@@ -253,7 +251,10 @@ class Runner(Generic[Output_co]):
         `branch` names a message by its node: the path to it is read instead. A message that has siblings names all of
         them. The running turn's answer is left out: `resume` streams it. Empty if the session does not exist.
         """
-        return await read_history(self._session, turns=turns, before=before, branch=branch)
+        head = await self._session.head()
+        if head is None:
+            return []
+        return await read_history(self._session, head, turns=turns, before=before, branch=branch)
 
     @traced("tree")
     async def tree(self, *, limit: int = 100, after: SessionMessage | None = None) -> Sequence[SessionMessage]:

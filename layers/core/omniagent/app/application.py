@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from omniagent.ai.providers import KEYED_VENDORS
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.app.platform import Platform
-from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
-from omniagent.budget.spending import SpendingCounter
+from omniagent.budget.spending import MemoryCounter, SpendingCounter
 from omniagent.errors import (
     ConfigurationError,
     NoQueue,
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
     from omniagent.ai.operator import TurnOperator
     from omniagent.ai.result import RunResult
     from omniagent.ai.runner import RunnerOptions
-    from omniagent.session.addresses import SessionAddress
     from omniagent.session.live import SessionMessage
+    from omniagent.session.manager import SessionAddress
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ from omniagent.app.platform import Platform, SecretName
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.sqs import SqsQueue
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.budget.memory_counter import MemoryCounter
-from omniagent.budget.spending import SpendingCounter
+from omniagent.budget.spending import MemoryCounter, SpendingCounter
 from omniagent.errors import ConfigurationError
 from omniagent.persistence.store import ConversationStore
 from omniagent.project import Project

@@ -59,7 +59,7 @@ class Platform:
 
     def counter(self, store: "ConversationStore | None") -> SpendingCounter:
         """Return what counts the users' spending, in the same way. Called if a budget limits something."""
-        from omniagent.persistence.mongo_counter import MongoCounter
+        from omniagent.persistence.mongo_registry import MongoCounter
 
         return MongoCounter(_opened(store))
 

@@ -5,7 +5,6 @@ An operator invokes it to list the turns of all users, to stop one, and to delet
 
 import logging
 import time
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -17,7 +16,6 @@ from omniagent.app.application import Application
 from omniagent.app.sweep import erase_marked, finish, sessions_with_work
 from omniagent.app.webhook import TurnEvent, deliver
 from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, TooManyTurns, TurnInProgress
-from omniagent.persistence.live_turns import list_live_turns
 from omniagent.session.ids import ID_PATTERN, new_id, session_key, user_id_of
 from omniagent.session.query import Query
 from omniagent.settings import Busy
@@ -203,8 +201,8 @@ class RunJobs:
             case ScheduledJob():
                 return {"status": await self._accept(job)}
             case ListJob():
-                found = await list_live_turns(await self._application.store(), LISTED_SESSIONS)
-                turns = [asdict(info) | {"id": f"{info.session_id}/{info.message_id}"} for info in found]
+                found = await (await self._application.catalog()).live_turns(LISTED_SESSIONS)
+                turns = [info | {"id": f"{info['session_id']}/{info['message_id']}"} for info in found]
                 return {"status": "listed", "turns": to_jsonable_python(turns)}
             case StopJob() | EraseJob():
                 try:

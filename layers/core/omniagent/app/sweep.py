@@ -18,9 +18,8 @@ from omniagent.ai.operator import TurnOperator
 from omniagent.ai.runner import TimeLeft, until
 from omniagent.aio import cancelled
 from omniagent.errors import NotFound, OmniAgentError, TooManyTurns
-from omniagent.session.addresses import SessionAddress, SessionDirectory
 from omniagent.session.ids import new_id
-from omniagent.session.manager import SessionManager
+from omniagent.session.manager import SessionAddress, SessionDirectory, SessionManager
 from omniagent.settings import Settings
 
 logger = logging.getLogger(__name__)

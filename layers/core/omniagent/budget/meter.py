@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from omniagent.budget.spending import Spending, SpendingCounter
 from omniagent.errors import BudgetExceeded, OmniAgentError, TooManyRequests
@@ -93,7 +92,7 @@ class Meter:
             extra = {"tokens": usage.total_tokens, "cause": f"{type(exc).__name__}: {exc}"}
             logger.warning("tokens not counted", extra=extra)
             if self._known is not None:
-                self._known = replace(self._known, tokens=self._known.tokens + usage.total_tokens)
+                self._known = self._known.plus(usage)
 
     def _report(self, refusal: BudgetExceeded) -> None:
         logger.info("budget exceeded", extra={"code": refusal.code, "retry_after": refusal.retry_after})

@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from omniagent.errors import BudgetExceeded, TooManyRequests
@@ -37,15 +37,18 @@ class Spending:
     def next_day(self) -> datetime:
         return self.at.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
+    def plus(self, usage: Usage) -> "Spending":
+        tokens = usage.total_tokens
+        estimated = tokens if usage.estimated else 0
+        return replace(self, tokens=self.tokens + tokens, estimated=self.estimated + estimated)
+
     def too_many_requests(self) -> TooManyRequests:
-        """Return the refusal until the next minute."""
-        reset = self.next_minute
-        return TooManyRequests(retry_after=(reset - self.at).total_seconds(), reset_at=reset)
+        wait = self.next_minute - self.at
+        return TooManyRequests(retry_after=wait.total_seconds(), reset_at=self.next_minute)
 
     def exceeded(self, detail: str = "") -> BudgetExceeded:
-        """Return the refusal until the next day."""
-        reset = self.next_day
-        return BudgetExceeded(detail, retry_after=(reset - self.at).total_seconds(), reset_at=reset)
+        wait = self.next_day - self.at
+        return BudgetExceeded(detail, retry_after=wait.total_seconds(), reset_at=self.next_day)
 
 
 def agent_account(user_id: str, agent: str) -> str:
@@ -83,3 +86,30 @@ class SpendingCounter(ABC):
 
     async def aclose(self) -> None:  # noqa: B027 - a counter without connections has nothing to close
         """Close the counter's connections."""
+
+
+class MemoryCounter(SpendingCounter):
+    """Counts in memory what users spend today. All runners of a process share it."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock)
+        self._spendings: dict[str, Spending] = {}
+
+    async def add(self, user_id: str, usage: Usage) -> Spending:
+        spent = (await self.read(user_id)).plus(usage)
+        self._spendings[user_id] = spent
+        return spent
+
+    async def count_request(self, user_id: str, limit: int) -> Spending:
+        spent = await self.read(user_id)
+        if spent.requests >= limit:
+            raise spent.too_many_requests()
+        self._spendings[user_id] = spent = replace(spent, requests=spent.requests + 1)
+        return spent
+
+    async def read(self, user_id: str) -> Spending:
+        now = self.nothing()
+        if next(iter(self._spendings.values()), now).day != now.day:
+            self._spendings.clear()
+        known = self._spendings.get(user_id, now)
+        return replace(known, at=now.at, requests=known.requests if known.minute == now.minute else 0)

@@ -11,9 +11,8 @@ from pydantic.alias_generators import to_camel
 
 from omniagent.http.shown_messages import ShownMessageJson
 from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind, ToolPart
-from omniagent.persistence.catalog import Page, PathMessage, tree_cursor
-from omniagent.persistence.documents import Message, Session, api_values
-from omniagent.persistence.stored_session import session_message
+from omniagent.persistence.catalog import Page, tree_cursor
+from omniagent.persistence.documents import Session, api_values
 from omniagent.protocol.ui_messages import DEFAULT_SDK, ui_message
 from omniagent.session.ids import ID_PATTERN, public_session_id
 from omniagent.session.live import SessionMessage
@@ -153,10 +152,12 @@ class MessageList(_Resource):
     summarized_to: int | None = Field(description="The last turn that the summary covers. Null without a summary.")
 
     @classmethod
-    def of(cls, page: Page[PathMessage], summarized_to: int | None, *, sdk: int = DEFAULT_SDK) -> "MessageList":
+    def of(
+        cls, key: str, page: Page[SessionMessage], summarized_to: int | None, *, sdk: int = DEFAULT_SDK
+    ) -> "MessageList":
         """Return the newest complete turns that fit into a response, at least one."""
         items, before, room = page.items, page.before, MAX_PAGE_CHARACTERS
-        messages = [_ui_message(item, sdk) for item in items]
+        messages = [_ui_message(key, item, sdk) for item in items]
         for item, message in zip(reversed(items), reversed(messages), strict=True):
             room -= len(json.dumps(message))
             if room < 0:
@@ -182,11 +183,11 @@ class MessageTree(_Resource):
     after: str | None = Field(description="Pass it as `after` for the next page. Null on the last page.")
 
     @classmethod
-    def of(cls, leaf: str, page: Page[Message], *, sdk: int = DEFAULT_SDK) -> "MessageTree":
+    def of(cls, key: str, leaf: str, page: Page[SessionMessage], *, sdk: int = DEFAULT_SDK) -> "MessageTree":
         nodes: list[TreeNode] = []
         room, after = MAX_PAGE_CHARACTERS, page.before
         for each in page.items:
-            message = _ui_message(PathMessage(each, session_message(each)), sdk) | {"id": each.id}
+            message = _ui_message(key, each, sdk) | {"id": each.node}
             room -= len(json.dumps(message))
             if room < 0 and nodes:
                 after = tree_cursor(page.items[len(nodes) - 1])
@@ -311,25 +312,22 @@ class Accepted(_Resource):
     )
 
 
-def _ui_message(shown: PathMessage, sdk: int) -> dict[str, Any]:
-    message, metadata = shown.document, shown.message.ui_metadata
+def _ui_message(key: str, message: SessionMessage, sdk: int) -> dict[str, Any]:
+    metadata = message.ui_metadata
     if message.role == "assistant" and not message.metadata:
         # A turn whose process died has no metadata. A follower's stream ended with the same fields.
-        session_id = public_session_id(message.session_id)
-        metadata |= {"sessionId": session_id, "turnNumber": message.turn_number, "status": message.status}
-    if extra := api_values(message):
-        metadata = {**metadata, "extra": extra}
-    return ui_message(
-        message.client_message_id, message.role, message.parts, {**metadata, **_decisions(message)}, sdk=sdk
-    )
+        metadata |= {"sessionId": public_session_id(key), "turnNumber": message.turn_number, "status": message.status}
+    if message.extra:
+        metadata["extra"] = message.extra
+    return ui_message(message.id, message.role, message.parts, {**metadata, **_decisions(key, message)}, sdk=sdk)
 
 
-def _decisions(message: Message) -> dict[str, Any]:
+def _decisions(key: str, message: SessionMessage) -> dict[str, Any]:
     """Return the metadata `decisions`, by the id of the call: when, and whether by the session's own user.
 
     Nothing if no approval was decided. Who else decided is not said.
     """
-    user_id = message.session_id.partition(":")[0]
+    user_id = key.partition(":")[0]
     calls = [part for part in message.parts if isinstance(part, ToolPart)]
     decisions = {
         call.call_id: {

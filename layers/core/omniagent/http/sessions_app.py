@@ -40,12 +40,11 @@ from omniagent.http.serving import serve
 from omniagent.http.shown_messages import ShownMessage
 from omniagent.invocation import time_left
 from omniagent.persistence.catalog import Catalog, waiting_cursor
-from omniagent.persistence.documents import Message, Session
-from omniagent.persistence.snippets import snippets
-from omniagent.persistence.stored_session import session_message
+from omniagent.persistence.documents import Session
 from omniagent.protocol.ui_messages import sdk_version
-from omniagent.session.ids import ID_PATTERN, public_session_id, session_key, user_id_of
-from omniagent.session.manager import SessionManager
+from omniagent.session.ids import ID_PATTERN, session_key, user_id_of
+from omniagent.session.live import SessionMessage
+from omniagent.session.manager import SessionAddress, SessionManager
 from omniagent.validation import problems_of
 
 if TYPE_CHECKING:
@@ -175,7 +174,7 @@ async def list_sessions(
     async with application.one_search(caller.client_id):
         page = await catalog.list_page(user_id, limit=limit, before=before, search=search)
         found = [session.id for session in page.items]
-        return SessionList.of(page, await snippets(await application.store(), found, search))
+        return SessionList.of(page, await catalog.snippets(found, search))
 
 
 @router.get("/sessions/{session_id}", **described(errors.NotFound))
@@ -215,7 +214,7 @@ async def list_messages(
         catalog.messages_page(session, limit=limit, before=before, branch=branch), catalog.latest_summary(session)
     )
     summarized_to = summary.end_turn_number if summary is not None else None
-    return MessageList.of(page, summarized_to, sdk=sdk_version(x_ai_sdk))
+    return MessageList.of(session.id, page, summarized_to, sdk=sdk_version(x_ai_sdk))
 
 
 @router.get("/sessions/{session_id}/tree", **described(errors.NotFound))
@@ -229,7 +228,7 @@ async def list_tree(
 ) -> MessageTree:
     """List the messages of all branches, each after its parent."""
     leaf, page = await catalog.tree_page(session, limit=limit, after=after)
-    return MessageTree.of(leaf, page, sdk=sdk_version(x_ai_sdk))
+    return MessageTree.of(session.id, leaf, page, sdk=sdk_version(x_ai_sdk))
 
 
 @router.put("/sessions/{session_id}/branch", **described(errors.NotFound, errors.TurnInProgress, takes=[NewBranch]))
@@ -352,17 +351,16 @@ async def list_approvals(
     listed, of_user = 0, Counter[str]()
     for _ in range(MAX_APPROVAL_PAGES):
         page = await catalog.waiting_page(user_id, limit=100, before=before)
-        askers = await catalog.askers([message.session_id for message in page.items])
-        for message in (message for message in page.items if message.session_id in askers):
-            user, category = askers[message.session_id]
-            of_user[user] += 1
-            if of_user[user] > MAX_LISTED_PER_USER:
+        askers = await catalog.askers([key for key, _ in page.items])
+        for key, answer in (each for each in page.items if each[0] in askers):
+            of_user[askers[key].user] += 1
+            if of_user[askers[key].user] > MAX_LISTED_PER_USER:
                 continue
-            if requests := await _requests_for(application, caller, message, user, category):
+            if requests := await _requests_for(application, caller, askers[key], answer):
                 found += requests
                 listed += 1
             if listed == limit:
-                return ApprovalList(approvals=found, before=waiting_cursor(message))
+                return ApprovalList(approvals=found, before=waiting_cursor(answer))
         before = page.before
         if before is None:
             break
@@ -387,15 +385,14 @@ async def delete_me(caller: CurrentCaller, application: ProcessApplication) -> N
 
 
 async def _requests_for(
-    application: Application, caller: Caller, message: Message, user: str, category: str | None
+    application: Application, caller: Caller, address: SessionAddress, answer: SessionMessage
 ) -> list[ApprovalResource]:
     """Return a waiting answer's requests that the caller may answer. Those that have expired are left out."""
-    answer, session_id = session_message(message), public_session_id(message.session_id)
     if answer.waiting_until is not None and answer.waiting_until <= SessionManager.now():
         return []
-    approver, is_own = Approver(caller.client_id, caller.category, caller.claims), user == caller.client_id
+    approver, is_own = Approver(caller.client_id, caller.category, caller.claims), address.user == caller.client_id
     return [
         ApprovalResource.of(request, is_own=is_own)
-        for request in requests_of(answer, user=user, category=category, session_id=session_id)
+        for request in requests_of(answer, user=address.user, category=address.category, session_id=address.session_id)
         if await may_reply(application.project.approvers, approver, request)
     ]

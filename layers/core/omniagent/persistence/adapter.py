@@ -1,13 +1,19 @@
 """`MongoBackendAdapter`: from settings to a working store, once per process."""
 
 import asyncio
-from types import TracebackType
+import signal
+from collections.abc import Callable, Iterable
+from types import FrameType, TracebackType
+from typing import Any
 
 from omniagent.errors import ConfigurationError
 from omniagent.persistence.contracts import DocumentModels
-from omniagent.persistence.shutdown_signals import ShutdownSignals
-from omniagent.persistence.store import ConversationStore, MongoDB
+from omniagent.persistence.mongodb import MongoDB
+from omniagent.persistence.store import ConversationStore
+from omniagent.session.manager import OpenTurns
 from omniagent.settings import Settings
+
+Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class MongoBackendAdapter:
@@ -40,7 +46,6 @@ class MongoBackendAdapter:
         self._documents = documents
         self._timeout_seconds = timeout_seconds or settings.mongodb_timeout_seconds
         self._pool_size = settings.mongodb_pool_size if pool_size is None else pool_size
-        self._mongo: MongoDB | None = None
         self._store: ConversationStore | None = None
         self._opening = asyncio.Lock()
         self._signals = ShutdownSignals()
@@ -49,7 +54,7 @@ class MongoBackendAdapter:
         """Connect and return the store. Later calls return the same one."""
         async with self._opening:
             if self._store is None:
-                self._mongo, self._store = await self._open()
+                self._store = await self._open()
             return self._store
 
     async def build_indexes(self) -> None:
@@ -58,9 +63,7 @@ class MongoBackendAdapter:
         `initialize()` creates those of small collections only, because requests wait for it. A build goes on if this
         process ends; calling it again waits for the same build.
         """
-        await self.initialize()
-        if self._mongo is not None:
-            await self._mongo.build_indexes()
+        await (await self.initialize()).mongo.build_indexes()
 
     async def shutdown(self) -> None:
         """End the running turns, wait until each is stored, and close the connection.
@@ -68,15 +71,14 @@ class MongoBackendAdapter:
         The adapter can be initialized again afterwards.
         """
         async with self._opening:
-            store, mongo = self._store, self._mongo
-            self._store = self._mongo = None
+            store, self._store = self._store, None
+            if store is None:
+                return
             try:
-                if store is not None:
-                    await store.open_turns.finish()
+                await store.open_turns.finish()
             finally:
                 self._signals.restore()
-                if mongo is not None:
-                    await mongo.close()
+                await store.mongo.close()
 
     def end_turns_on(self, *signals: int) -> None:
         """On each of these signals, such as `signal.SIGTERM`, end the running turns in order.
@@ -96,18 +98,56 @@ class MongoBackendAdapter:
     ) -> None:
         await self.shutdown()
 
-    async def _open(self) -> tuple[MongoDB, ConversationStore]:
-        documents = self._documents
-        mongo = MongoDB(
-            self._uri,
-            self._database,
-            documents.all(),
-            timeout_seconds=self._timeout_seconds,
-            pool_size=self._pool_size,
-        )
+    async def _open(self) -> ConversationStore:
+        classes, seconds = self._documents.all(), self._timeout_seconds
+        mongo = MongoDB(self._uri, self._database, classes, timeout_seconds=seconds, pool_size=self._pool_size)
         try:
             await mongo.open()
-            return mongo, ConversationStore(mongo, documents, timeout_seconds=self._timeout_seconds)
+            return ConversationStore(mongo, self._documents)
         except BaseException:
             await mongo.close()
             raise
+
+
+class ShutdownSignals:
+    """Wraps the handlers of signals, and restores them."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, tuple[Handler, Handler]] = {}
+        """By signal: the previous one, and ours."""
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def watch(self, turns: OpenTurns, signals: Iterable[int]) -> None:
+        loop = asyncio.get_running_loop()
+        for number in set(signals) - set(self._handlers):
+            previous: Handler = signal.getsignal(number)
+
+            def handle(number: int, frame: FrameType | None, previous: Handler = previous) -> None:
+                loop.call_soon_threadsafe(self._end, turns, number, previous)
+                if callable(previous):
+                    previous(number, frame)
+
+            signal.signal(number, handle)
+            self._handlers[number] = previous, handle
+
+    def restore(self) -> None:
+        """Restore the previous handlers, except where ours has been replaced since."""
+        for number, (previous, ours) in self._handlers.items():
+            if signal.getsignal(number) is ours:
+                signal.signal(number, previous)
+        self._handlers.clear()
+
+    def _end(self, turns: OpenTurns, number: int, previous: Handler) -> None:
+        turns.shut_down()
+        if previous == signal.SIG_DFL:
+            # The default would kill the process now, so it is applied after the answers are stored.
+            task = asyncio.get_running_loop().create_task(self._end_process(turns, number))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _end_process(self, turns: OpenTurns, number: int) -> None:
+        try:
+            await turns.finish()
+        finally:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)

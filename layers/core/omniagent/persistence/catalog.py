@@ -6,10 +6,11 @@ cursor, never by skipping.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import pymongo
@@ -20,36 +21,29 @@ from pymongo.asynchronous.cursor import AsyncCursor
 
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageUnavailable, TurnInProgress, UnknownRequest
 from omniagent.persistence.cursor import Cursor
-from omniagent.persistence.documents import HAS_REQUESTS, UNANNOUNCED, WAITING, Message, Session, Summary
-from omniagent.persistence.driver_errors import translated
+from omniagent.persistence.documents import HAS_REQUESTS, IS_DUE, UNANNOUNCED, WAITING, Session
+from omniagent.persistence.driver_errors import on_mongodb, translated
+from omniagent.persistence.mongo_history import MongoHistory
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.persistence.store import ConversationStore, Stored, from_bson
-from omniagent.persistence.stored_session import head_of, place_of, session_message
+from omniagent.persistence.store import ConversationStore
+from omniagent.persistence.stored_session import from_bson, head_of, message_of
 from omniagent.persistence.stored_values import now
-from omniagent.persistence.tree_reads import (
-    find_messages,
-    last_node,
-    read_children,
-    read_path,
-    read_summary,
-    read_tree,
-    without_parts,
-)
 from omniagent.session.ids import new_id, public_session_id, session_key
-from omniagent.session.live import SessionMessage, with_siblings
-from omniagent.session.tree import Segment
-from omniagent.tracing import SpanKind, trace_method
+from omniagent.session.live import RollingSummary, SessionMessage
+from omniagent.session.loading import named, read_history
+from omniagent.session.manager import SessionAddress
+from omniagent.session.tree import Place
 
 Item = TypeVar("Item")
-SEARCH_SECONDS, NAMES_SECONDS = 1.0, 0.5
+SEARCH_SECONDS, NAMES_SECONDS, SNIPPET_SECONDS = 1.0, 0.5, 0.5
+WORDS_AROUND = 40
+"""Characters before and after a match."""
 SEARCHED_AT_ONCE = 20
 """Sessions. What was found in earlier ones is returned if the time is over."""
 QUEUED_LIFE = timedelta(hours=1)
 """Longer than the queue keeps redelivering a job that fails."""
+_LIVE = ("state", "since", "attempt", "until")
 _NEWEST_SESSIONS = [("updated_at", DESCENDING), ("_id", DESCENDING)]
-_SESSIONS = {"db.collection.name": "sessions"}
-_MESSAGES = {"db.collection.name": "messages"}
-_SUMMARIES = {"db.collection.name": "summaries"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +56,6 @@ class Page(Generic[Item]):
     """False if a search ran out of time: other items may match, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathMessage:
-    """A message on a path, as it is stored, and with its siblings."""
-
-    document: Message
-    message: SessionMessage
-
-    @property
-    def turn_number(self) -> int:
-        return self.document.turn_number
-
-
 class Catalog:
     """The conversations, as the sessions API reads and changes them."""
 
@@ -81,7 +63,7 @@ class Catalog:
         self._store = store
         self.models = store.models
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.create_session", attributes=_SESSIONS)
+    @on_mongodb("sessions", "create_session")
     async def create(
         self, session: MongoSessionManager, name: str | None = None, agent: str | None = None
     ) -> tuple[Session, bool]:
@@ -97,7 +79,7 @@ class Catalog:
         is_new = await session.create(document)
         return (document if is_new else await self.get(session.key)), is_new
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.list_sessions", attributes=_SESSIONS)
+    @on_mongodb("sessions", "list_sessions")
     async def list_page(
         self, user_id: str, *, limit: int, before: str | None = None, search: str | None = None
     ) -> Page[Session]:
@@ -125,129 +107,114 @@ class Catalog:
 
     async def _sessions_page(self, query: dict[str, Any], limit: int) -> Page[Session]:
         found = self._store.sessions.find(query, {"turn.message": 0}).sort(_NEWEST_SESSIONS)
-        return await _page(found, self.models.session, limit, _session_cursor)
+        return await _page(found, partial(from_bson, self.models.session), limit, _session_cursor)
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.get_session", attributes=_SESSIONS)
+    @on_mongodb("sessions", "get_session")
     async def get(self, key: str) -> Session:
         found = await self._find(key)
         if found is None:
             raise NotFound
         return found
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.rename_session", attributes=_SESSIONS)
+    @on_mongodb("sessions", "rename_session")
     async def rename(self, key: str, name: str) -> Session:
         changed = await self._store.update_session({"_id": key, "erased_at": None}, {"name": name})
         return from_bson(self.models.session, changed) if changed else await self.get(key)
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.list_messages", attributes=_MESSAGES)
     async def messages_page(
         self, session: Session, *, limit: int, before: int | None = None, branch: str | None = None
-    ) -> Page[PathMessage]:
+    ) -> Page[SessionMessage]:
         """Return whole turns in order: the newest ones of the active path, or of that to the node `branch`.
 
         `before`: those before the given turn. The running turn's answer is left out: its stream shows all of it.
         """
-        head, key = head_of(self.models, vars(session)), session.id
-        end = head.tip
-        if branch is not None and (head.running is None or branch != end.node):
-            found = await find_messages(self._store, key, branch, at=head.tip)
-            if not found:
-                raise NotFound
-            end = place_of(found[-1]["_id"], found[-1])
-        at = end if before is None else end.up_to(before - 1)
-        path = await read_path(self._store, key, at, limit=limit + 1) if at.order > 1 else ()
-        newest = [from_bson(self.models.message, each) for each in path]
-        if at == head.tip:
-            newest = self._with_open(session, newest)[-limit - 1 :]
+        history = MongoHistory(self._store, session.id)
+        newest = await read_history(history, head_of(vars(session)), limit=limit + 1, before=before, branch=branch)
         if len(newest) <= limit:
-            return Page(await self._shown(key, newest), None)
+            return Page(newest, None)
         # One message more than the limit was read: its turn starts the next page.
-        shown = await self._shown(key, newest)
-        page = [message for message in shown if message.turn_number > newest[0].turn_number]
+        page = [message for message in newest if message.turn_number > newest[0].turn_number]
         return Page(page, str(newest[0].turn_number + 1))
 
-    def _with_open(self, session: Session, path: list[Message]) -> list[Message]:
-        """Add the session's open question, unless it has been moved to the messages since the session was read."""
-        stored = session.turn.get("message") if session.turn is not None else None
-        if stored is None or any(message.id == stored["_id"] for message in path):
-            return path
-        return [*path, from_bson(self.models.message, stored)]
-
-    async def _shown(self, key: str, messages: Sequence[Message]) -> list[PathMessage]:
-        """Return the messages of a path with their siblings. Each follows the one before it: its parent may be gone."""
-        parents = {message.parent for message in messages}
-        children = await read_children(self._store, key, *parents) if messages else {}
-        befores = ["", *(message.id for message in messages)]
-        siblings = [list(map(without_parts, children[each.parent])) for each in messages]
-        return [
-            PathMessage(each, replace(with_siblings(session_message(each), among), parent=parent))
-            for each, among, parent in zip(messages, siblings, befores, strict=False)
-        ]
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.list_tree", attributes=_MESSAGES)
-    async def tree_page(self, session: Session, *, limit: int, after: str | None = None) -> tuple[str, Page[Message]]:
+    async def tree_page(
+        self, session: Session, *, limit: int, after: str | None = None
+    ) -> tuple[str, Page[SessionMessage]]:
         """See `SessionManager.tree`. Returns the end of the active path, too.
 
         `before` of the page is the cursor of the next.
         """
-        segment = _read_tree_cursor(after) if after is not None else None
-        leaf = await last_node(self._store, session.id, head_of(self.models, vars(session)).leaf)
-        stored = await read_tree(self._store, session.id, limit=limit + 1, after=segment)
-        messages = [from_bson(self.models.message, each) for each in stored[:limit]]
-        return leaf, Page(messages, tree_cursor(messages[-1]) if len(stored) > limit else None)
+        history = MongoHistory(self._store, session.id)
+        leaf = await history.last_node(head_of(vars(session)).leaf)
+        place = _read_tree_cursor(after) if after is not None else None
+        messages = list(await history.tree(limit=limit + 1, after=place))
+        return leaf, Page(messages[:limit], tree_cursor(messages[limit - 1]) if len(messages) > limit else None)
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.find_request", attributes=_MESSAGES)
+    @on_mongodb("messages")
     async def find_request(self, request_id: str) -> tuple[str, str]:
         """Return the key of the session that a request belongs to, and the id of the answer that contains it."""
         query = {"requests": request_id, **HAS_REQUESTS}
-        with translated():
-            found = await self._store.messages.find_one(query, {"session_id": 1, "client_message_id": 1})
+        found = await self._store.messages.find_one(query, {"session_id": 1, "client_message_id": 1})
         if found is None:
             raise UnknownRequest
         await self.get(found["session_id"])
         return found["session_id"], found["client_message_id"]
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.waiting_page", attributes=_MESSAGES)
-    async def waiting_page(self, user_id: str | None, *, limit: int, before: str | None = None) -> Page[Message]:
-        """Return the waiting answers of one user, or of all, newest first. Some may belong to deleted sessions."""
+    @on_mongodb("messages")
+    async def waiting_page(
+        self, user_id: str | None, *, limit: int, before: str | None = None
+    ) -> Page[tuple[str, SessionMessage]]:
+        """Return the waiting answers of one user, or of all, newest first, with the keys of their sessions.
+
+        Some may belong to deleted sessions.
+        """
         query: dict[str, Any] = dict(WAITING)
         if user_id is not None:
             query["asker"] = user_id
         if before is not None:
             query |= Cursor.decode(before).older("created_at")
         found = self._store.messages.find(query).sort([("created_at", DESCENDING), ("_id", DESCENDING)])
-        return await _page(found, self.models.message, limit, waiting_cursor)
+        return await _page(found, _keyed, limit, lambda each: waiting_cursor(each[1]))
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.unannounced", attributes=_MESSAGES)
+    @on_mongodb("messages")
     async def unannounced(self, before: datetime, limit: int) -> list[tuple[str, SessionMessage]]:
         """Return answers, with their sessions' keys, whose event for the webhook was not queued before a time."""
-        with translated():
-            query = UNANNOUNCED | {"created_at": {"$lt": before}}
-            found = await self._store.messages.find(query).sort("created_at").limit(limit).to_list()
-        messages = [from_bson(self.models.message, each) for each in found]
-        return [(message.session_id, session_message(message)) for message in messages]
+        query = UNANNOUNCED | {"created_at": {"$lt": before}}
+        found = self._store.messages.find(query).sort("created_at").limit(limit)
+        return [_keyed(each) async for each in found]
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.note_announced", attributes=_MESSAGES)
+    @on_mongodb("messages")
     async def note_announced(self, key: str, message_id: str, event_id: str) -> None:
         """Record the last event of an answer that was queued for the webhook."""
         answer = {"session_id": key, "client_message_id": message_id}
-        with translated():
-            await self._store.messages.update_one(answer, {"$set": {"announced": event_id}})
+        await self._store.messages.update_one(answer, {"$set": {"announced": event_id}})
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.askers", attributes=_SESSIONS)
-    async def askers(self, keys: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-        """Return the owner of each waiting session, by its key: the name they authenticate with, and their category."""
+    @on_mongodb("sessions")
+    async def live_turns(self, limit: int) -> list[dict[str, Any]]:
+        """Return the turns of up to `limit` sessions that run or wait, and their messages in line, without their text.
+
+        For the operator: of all users, the longest due first. The sweep's index has them all: whatever runs, waits or
+        is in line has a time at which the sweep looks at it.
+        """
+        shown = ["category", "queue.id", "queue.is_stopped", *(f"turn.{name}" for name in ("id", *_LIVE))]
+        found = self._store.sessions.find({"due": IS_DUE, "erased_at": None}, shown).sort("due").limit(limit)
+        turns = []
+        for session in await found.to_list():
+            info = {"session_id": session["_id"], "category": session.get("category")}
+            if turn := session.get("turn"):
+                turns.append(info | {"message_id": turn["id"], **{name: turn[name] for name in _LIVE}})
+            queued = [message["id"] for message in session.get("queue") or () if not message["is_stopped"]]
+            turns += [
+                info | dict.fromkeys(_LIVE) | {"message_id": each, "state": "queued", "attempt": 0} for each in queued
+            ]
+        return turns
+
+    @on_mongodb("sessions")
+    async def askers(self, keys: Sequence[str]) -> dict[str, SessionAddress]:
+        """Return the waiting sessions among these, by their keys."""
         waiting = {"_id": {"$in": list(keys)}, "erased_at": None, "turn.state": "waiting"}
-        with translated():
-            sessions = await self._store.sessions.find(waiting, {"user_id": 1, "category": 1}).to_list()
-            alive = {"_id": {"$in": [session["user_id"] for session in sessions]}, "erased_at": None}
-            users = await self._store.users.find(alive, {"client_id": 1}).to_list()
-        names = {user["_id"]: user["client_id"] for user in users}
-        return {
-            each["_id"]: (names[each["user_id"]], each.get("category")) for each in sessions if each["user_id"] in names
-        }
+        return {each.key: each for each in await self._store.addresses(waiting)}
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.delete_message", attributes=_MESSAGES)
+    @on_mongodb("messages")
     async def delete_message(self, key: str, message_id: str) -> None:
         """Delete a message, and with it the drafts of a rebuild that contain it.
 
@@ -263,35 +230,28 @@ class Catalog:
             )
             if session is None:
                 raise NotFound
-            head = head_of(self.models, session)
+            head = head_of(session)
             turn = head.running
             if turn is not None and message_id in (turn.id, turn.question, turn.message_id):
                 raise TurnInProgress
-            found = await find_messages(self._store, key, message_id, at=head.tip)
-            if not found:
-                raise NotFound
-            message = found[-1]
-            if turn is not None and turn.question in (message["_id"], message["parent"]):
+            message = await named(MongoHistory(self._store, key), head, message_id)
+            if turn is not None and turn.question in (message.node, message.parent):
                 raise TurnInProgress
-            await self._store.messages.delete_one({"_id": message["_id"]}, session=transaction)
-            mentioning = {"session_id": key, "draft": True, "end_turn_number": {"$gte": message["turn_number"]}}
+            await self._store.messages.delete_one({"_id": message.node}, session=transaction)
+            mentioning = {"session_id": key, "draft": True, "end_turn_number": {"$gte": message.turn_number}}
             await self._store.summaries.delete_many(mentioning, session=transaction)
-            if head.turn is not None and head.turn.id == message["_id"]:  # it waits: its requests are withdrawn
+            if head.turn is not None and head.turn.id == message.node:  # it waits: its requests are withdrawn
                 idle = {"turn": None, "due": now() if session["queue"] else None}
                 await self._store.sessions.update_one(
                     {"_id": key}, {"$set": idle, "$inc": {"version": 1}}, session=transaction
                 )
 
-        await self._store.transaction(work)
+        await self._store.mongo.transaction(work)
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.get_summary", attributes=_SUMMARIES)
-    async def latest_summary(self, session: Session) -> Summary | None:
+    async def latest_summary(self, session: Session) -> RollingSummary | None:
         """Read the newest summary of a session's active path."""
-        at = head_of(self.models, vars(session)).tip
-        found = await read_summary(self._store, session.id, at)
-        return from_bson(self.models.summary, found) if found else None
+        return await MongoHistory(self._store, session.id).latest_summary(head_of(vars(session)).tip)
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.summary_is_current", attributes=_SUMMARIES)
     async def summary_is_current(self, session: Session, *, rebuild: bool) -> bool:
         """Whether a job would find nothing to do: every turn but the latest is summarized, and no rebuild is needed."""
         last = session.latest_turn_number - 1
@@ -302,7 +262,7 @@ class Catalog:
             summary is not None and summary.end_turn_number >= last and (not rebuild or session.rebuilt_at is not None)
         )
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.note_summary_queued", attributes=_SESSIONS)
+    @on_mongodb("sessions")
     async def note_summary_queued(self, key: str, *, rebuild: bool) -> bool:
         """Record that a summary job is queued. Returns False if an equivalent one is queued already.
 
@@ -316,7 +276,7 @@ class Catalog:
         )
         return noted is not None
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.note_summary_done", attributes=_SESSIONS)
+    @on_mongodb("sessions")
     async def note_summary_done(self, key: str, *, rebuild: bool) -> None:
         """Record that no such job is queued any more."""
         done = ["rebuild_queued_at", "summary_queued_at"] if rebuild else ["summary_queued_at"]
@@ -338,10 +298,23 @@ class Catalog:
             return found, False
         return found, True
 
+    async def snippets(self, keys: Sequence[str], search: str) -> dict[str, str]:
+        """Return a passage of each session whose messages contain the text. Without enough time, of none."""
+        like = {"$regex": re.escape(search), "$options": "i"}
+        pipeline: list[dict[str, Any]] = [
+            {"$match": {"session_id": {"$in": list(keys)}, "parts": {"$elemMatch": {"type": "text", "text": like}}}},
+            {"$group": {"_id": "$session_id", "parts": {"$first": "$parts"}}},
+        ]
+        try:
+            with _for_seconds(SNIPPET_SECONDS):
+                found = await (await self._store.messages.aggregate(pipeline)).to_list()
+        except TimeoutError:
+            return {}
+        return {each["_id"]: _passage(each["parts"], search) for each in found}
+
     async def _find(self, key: str) -> Session | None:
         """Read a session. Raises `SessionErased`, which is a `NotFound`, while it is being deleted."""
-        with translated():
-            found = await self._store.sessions.find_one({"_id": key})
+        found = await self._store.sessions.find_one({"_id": key})
         if found is not None and found.get("erased_at") is not None:
             raise SessionErased
         return from_bson(self.models.session, found) if found else None
@@ -360,37 +333,54 @@ def _for_seconds(seconds: float) -> Iterator[None]:
 
 
 async def _page(
-    found: AsyncCursor[dict[str, Any]], model: type[Stored], limit: int, cursor: Callable[[Stored], str]
-) -> Page[Stored]:
+    found: AsyncCursor[dict[str, Any]],
+    read: Callable[[Mapping[str, Any]], Item],
+    limit: int,
+    cursor: Callable[[Item], str],
+) -> Page[Item]:
     """Read a page of a sorted list, and one item more to see whether another page follows."""
-    with translated():
-        stored = await found.limit(limit + 1).to_list()
-    items = [from_bson(model, each) for each in stored[:limit]]
+    stored = await found.limit(limit + 1).to_list()
+    items = [read(each) for each in stored[:limit]]
     return Page(items, cursor(items[-1]) if len(stored) > limit else None)
+
+
+def _keyed(stored: Mapping[str, Any]) -> tuple[str, SessionMessage]:
+    return stored["session_id"], message_of(stored)
 
 
 def _session_cursor(session: Session) -> str:
     return Cursor(session.updated_at, public_session_id(session.id)).encode()
 
 
-def waiting_cursor(message: Message) -> str:
+def waiting_cursor(message: SessionMessage) -> str:
     """Return the cursor of the page of waiting answers that follows a message."""
-    return Cursor(message.created_at, message.id).encode()
+    return Cursor(message.created_at, message.node).encode()
 
 
-def tree_cursor(message: Message) -> str:
+def tree_cursor(message: SessionMessage) -> str:
     """Return the cursor of the page of a tree that follows a message."""
-    return f"{message.branch}.{message.place}"
+    return f"{message.branch}.{message.place.order}"
 
 
-def _read_tree_cursor(text: str) -> Segment:
+def _read_tree_cursor(text: str) -> Place:
     try:
-        branch, place = map(int, text.split("."))
+        branch, order = map(int, text.split("."))
     except ValueError as exc:
         raise InvalidRequest("query.after: pass `after` of the previous page.") from exc
-    return branch, place
+    return Place(order=order, branch=branch)
 
 
 def _text_like(pattern: dict[str, Any]) -> dict[str, Any]:
     """Return the condition on `parts` that one of them is a text, or a message that joined, and matches the pattern."""
     return {"$elemMatch": {"type": {"$in": ["text", "steering"]}, "text": pattern}}
+
+
+def _passage(parts: Sequence[dict[str, Any]], search: str) -> str:
+    pattern = re.compile(re.escape(search), re.IGNORECASE)
+    texts = [part["text"] for part in parts if part["type"] == "text"]
+    text, match = next(((text, match) for text in texts if (match := pattern.search(text))), (texts[0], None))
+    if match is None:  # MongoDB and Python fold some letters differently
+        return ""
+    start, end = max(0, match.start() - WORDS_AROUND), match.end() + WORDS_AROUND
+    passage = " ".join(text[start:end].split())
+    return f"{'…' if start else ''}{passage}{'…' if end < len(text) else ''}"

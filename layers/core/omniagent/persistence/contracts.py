@@ -1,18 +1,20 @@
 """`DocumentModels`: the document classes that a team may replace, and the contract of each."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from beanie import Document
 from beanie.odm.fields import ExpressionField
 from pydantic import ValidationError
+from pymongo import IndexModel
 
 from omniagent.errors import ContractError
 from omniagent.persistence.documents import Message, Session, Summary, User
 from omniagent.validation import problems_of
 
+Filled = TypeVar("Filled", bound=Document)
 Fill = Callable[[Any, str, str | None], Awaitable[None] | None]
 
 
@@ -55,15 +57,15 @@ def _check(role: str, model: Any, contract: type[Document]) -> None:
     if not _is_document(model):
         raise ContractError(f"DocumentModels.{role} must be a Beanie Document class, not {model!r}")
     _check_fields(f"DocumentModels.{role}: {model.__name__}", model, contract)
-    indexes = indexes_of(model)
-    for index in indexes_of(contract):
-        if index not in indexes:
-            keys = ", ".join(index["key"])
+    declared = [index.document for index in _setting(model, "indexes") if isinstance(index, IndexModel)]
+    for index in _setting(contract, "indexes"):
+        if index.document not in declared:
+            keys = ", ".join(index.document["key"])
             raise ContractError(
                 f"DocumentModels.{role}: {model.__name__} lacks the index on {keys}, which keeps turns apart. "
                 f"Let its Settings extend {contract.__name__}.Settings and add to its indexes"
             )
-    if not _encoders(contract).items() <= _encoders(model).items():
+    if not set(_setting(contract, "bson_encoders")) <= set(_setting(model, "bson_encoders")):
         raise ContractError(
             f"DocumentModels.{role}: {model.__name__}.Settings.bson_encoders must hold those of "
             f"{contract.__name__}.Settings: write {{**{contract.__name__}.Settings.bson_encoders, …}}"
@@ -78,11 +80,9 @@ def _check_fields(name: str, model: type[Document], contract: type[Document]) ->
             raise ContractError(f"{name} lacks the field {field_name!r}")
         if (annotation := model.model_fields[field_name].annotation) != field.annotation:
             raise ContractError(f"{name}.{field_name} must be {field.annotation}, not {annotation}")
-    own = {
-        field_name: field for field_name, field in model.model_fields.items() if field_name not in contract.model_fields
-    }
-    for field_name, field in own.items():
-        if field.is_required():
+    own = set(model.model_fields) - set(contract.model_fields)
+    for field_name in own:
+        if model.model_fields[field_name].is_required():
             raise ContractError(f"{name}.{field_name} needs a default")
     api_fields = getattr(model, "api_fields", ())
     if isinstance(api_fields, str):
@@ -105,25 +105,23 @@ def _is_document(model: object) -> bool:
     return isinstance(model, type) and issubclass(model, Document)
 
 
-def _encoders(model: type[Document]) -> Mapping[Any, Any]:
-    encoders: Mapping[Any, Any] = getattr(getattr(model, "Settings", None), "bson_encoders", {})
-    return encoders
+def _setting(model: type[Document], name: str) -> Any:
+    return getattr(getattr(model, "Settings", None), name, ())
 
 
-def indexes_of(model: type[Document]) -> list[Mapping[str, Any]]:
-    """Return the indexes that a document class declares, as the driver describes them."""
-    settings = getattr(model, "Settings", None)
-    return [index.document for index in getattr(settings, "indexes", ()) if hasattr(index, "document")]
-
-
-def checked_filling(filling: object) -> Awaitable[None]:
-    """Return the awaitable of an async `fill`. Raises `ContractError` for anything else."""
-    if not inspect.isawaitable(filling):
+async def fill_own_fields(fill: Fill, document: Filled, user: str, category: str | None) -> Filled:
+    """Return a new document with the fields that the team's hook has set, checked."""
+    filled: Filled = document.model_copy(deep=True)
+    filling: Any = fill(filled, user, category)
+    if filling is not None and not inspect.isawaitable(filling):
         raise ContractError(f"DocumentModels.fill must change the document and return None, not {filling!r:.100}")
-    return filling
+    if filling is not None:
+        await filling
+    _check_filled(filled, document)
+    return filled
 
 
-def check_filled(document: Document, before: Document) -> None:
+def _check_filled(document: Document, before: Document) -> None:
     """Validate the values that `fill` has set: an invalid one would make the document unreadable.
 
     `fill` must not change the runtime's fields.

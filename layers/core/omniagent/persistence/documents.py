@@ -35,19 +35,13 @@ class WrittenInParts:
 
     async def save(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: it would write an older state of the runtime's fields, and lose a turn."""
-        raise _overwrites(self, "save")
+        name = type(self).__name__
+        raise ContractError(
+            f"{name}.save() and replace() would overwrite what the runtime has stored since the document was read. "
+            f"Set only fields of your own: await document.set({{{name}.your_field: value}})"
+        )
 
-    async def replace(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused, as `save`."""
-        raise _overwrites(self, "replace")
-
-
-def _overwrites(document: object, method: str) -> ContractError:
-    name = type(document).__name__
-    return ContractError(
-        f"{name}.{method}() would overwrite what the runtime has stored since the document was read. "
-        f"Set only fields of your own: await document.set({{{name}.your_field: value}})"
-    )
+    replace = save
 
 
 class User(WrittenInParts, Document):

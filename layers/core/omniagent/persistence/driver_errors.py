@@ -1,13 +1,17 @@
 """The errors of MongoDB's driver, as the package's own."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from bson.errors import BSONError
 from pymongo import errors as driver
 
 from omniagent.errors import StorageConflict, StorageError, StorageRejected, StorageUnavailable
+from omniagent.tracing import SpanKind, trace_method
 
+Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
 # The first class that matches wins, so subclasses come before their bases.
 STORAGE_ERRORS: tuple[tuple[type[driver.PyMongoError], type[StorageError]], ...] = (
     (driver.DuplicateKeyError, StorageConflict),
@@ -35,6 +39,21 @@ def translated() -> Iterator[None]:
         raise translate(exc) from (None if isinstance(exc, driver.BulkWriteError) else exc)
     except _UNSTORABLE as exc:
         raise StorageRejected(f"{type(exc).__name__}: {exc}") from exc
+
+
+def on_mongodb(collection: str, operation: str | None = None) -> Callable[[Method], Method]:
+    """Run a method in a span of its name, and raise every driver error as one of ours."""
+
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            with translated():
+                return await method(*args, **kwargs)
+
+        name, attributes = f"mongodb.{operation or method.__name__}", {"db.collection.name": collection}
+        return cast("Method", trace_method(kind=SpanKind.DB, name=name, attributes=attributes)(call))
+
+    return decorate
 
 
 def translate(exc: driver.PyMongoError) -> StorageError:

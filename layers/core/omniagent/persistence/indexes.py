@@ -33,27 +33,25 @@ async def ensure_indexes(
     A request does not wait for a long build: without `wait`, the indexes of large collections are left to
     `make migrate`. Beanie itself would also create those of the base classes, and with them unused collections.
     """
-    version = _schema_version(documents)
+    declared: dict[str, list[IndexModel]] = {}
+    for document in documents:
+        declared.setdefault(document.get_collection_name(), []).extend(_indexes(document))
+    # Changes exactly when an index changes.
+    described = [(name, [index.document for index in indexes]) for name, indexes in declared.items()]
+    version = hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]
     schema = database[SCHEMA_COLLECTION]
     if await schema.find_one({"_id": version}) and not wait:
         return
     left = []
-    for document in documents:
-        collection = document.get_pymongo_collection()
-        if not (indexes := _indexes(document)):
-            continue
-        if wait or await collection.estimated_document_count() <= SMALL_COLLECTION:
-            await collection.create_indexes(indexes)
-        else:
-            left.append(collection.name)
+    for name, indexes in declared.items():
+        if indexes and not wait and await database[name].estimated_document_count() > SMALL_COLLECTION:
+            left.append(name)
+        elif indexes:
+            await database[name].create_indexes(indexes)
     if left:
         logger.warning("indexes may be missing: run the command `migrate`", extra={"collections": left})
         return
-    names: dict[str, list[str]] = {}
-    for document in documents:
-        names.setdefault(document.get_collection_name(), []).extend(
-            index.document["name"] for index in _indexes(document)
-        )
+    names = {name: [index.document["name"] for index in indexes] for name, indexes in declared.items()}
     note = {"indexes": names, "deployed_at": datetime.now(UTC)}
     await schema.update_one({"_id": version}, {"$set": note}, upsert=True)
     if wait:
@@ -76,14 +74,6 @@ async def _drop_obsolete(database: AsyncDatabase[Any]) -> None:
             await database[collection].drop_index(name)
             logger.info("index dropped", extra={"collection": collection, "index": name})
     await schema.delete_many({"_id": {"$in": [note["_id"] for note in notes[2:]]}})
-
-
-def _schema_version(documents: Sequence[type[Document]]) -> str:
-    """Return a fingerprint of all indexes, which changes exactly when an index changes."""
-    described = [
-        (document.get_collection_name(), [index.document for index in _indexes(document)]) for document in documents
-    ]
-    return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]
 
 
 def _indexes(document: type[Document]) -> list[IndexModel]:

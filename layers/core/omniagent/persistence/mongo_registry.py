@@ -1,21 +1,21 @@
-"""`MongoTurnRegistry`: the turn registry in MongoDB, for servers without AWS. Its data outlives their processes."""
+"""The turn registry and the counter of spendings in MongoDB, for servers without AWS that share a database."""
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
-from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
+from pymongo import ASCENDING, DESCENDING, ReturnDocument
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError
 
+from omniagent.budget.spending import Spending, SpendingCounter
 from omniagent.errors import RegistryUnavailable, StorageError
+from omniagent.messages import Usage
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.store import ConversationStore
 from omniagent.turns.registry import KEPT_DAYS, Chunk, Signals, TurnRegistry
-
-_EXPIRY: Final = IndexModel([("expires_at", ASCENDING)], expireAfterSeconds=0)
 
 
 class MongoTurnRegistry(TurnRegistry):
@@ -33,7 +33,6 @@ class MongoTurnRegistry(TurnRegistry):
         self._readers = database["omniagent_readers"]
         self._clock = clock
         self._kept = timedelta(days=kept_days)
-        self._preparing = asyncio.Lock()
         self._is_prepared = False
 
     def _expiry(self) -> datetime:
@@ -100,15 +99,16 @@ class MongoTurnRegistry(TurnRegistry):
         return len(found) < limit
 
     async def _prepare(self) -> None:
-        """Create the indexes. MongoDB skips those that exist."""
-        if self._is_prepared:
-            return
-        async with self._preparing:
-            if not self._is_prepared:
-                with reachable():
-                    for collection in (self._chunks, self._signals, self._readers):
-                        await collection.create_indexes([_EXPIRY])
-                self._is_prepared = True
+        if not self._is_prepared:
+            for collection in (self._chunks, self._signals, self._readers):
+                await _expire(collection)
+            self._is_prepared = True
+
+
+async def _expire(collection: AsyncCollection[dict[str, Any]]) -> None:
+    """Create the index that deletes what has expired. MongoDB skips one that exists."""
+    with reachable():
+        await collection.create_index("expires_at", expireAfterSeconds=0)
 
 
 @contextmanager
@@ -125,3 +125,61 @@ def reachable() -> Iterator[None]:
 
 def _chunk_id(session: str, journal: str, number: int) -> str:
     return f"{session}#{journal}#{number:08}"
+
+
+class MongoCounter(SpendingCounter):
+    """One document per user, with the counts of one day and one minute. The driver repeats no write twice."""
+
+    def __init__(self, store: ConversationStore, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock)
+        self._users = store.sessions.database["omniagent_spending"]
+        self._has_index = False
+
+    async def add(self, user_id: str, usage: Usage) -> Spending:
+        tokens = usage.total_tokens
+        return await self._change({"_id": user_id}, tokens=tokens, estimated=tokens if usage.estimated else 0)
+
+    async def count_request(self, user_id: str, limit: int) -> Spending:
+        now = self.nothing()
+        is_full = {"day": now.day, "minute": now.minute, "requests": {"$gte": limit}}
+        while True:
+            try:
+                return await self._change({"_id": user_id, "$nor": [is_full]}, requests=1)
+            except DuplicateKeyError:  # it is full, or another process has just counted the user's first request
+                if (spent := await self.read(user_id)).requests >= limit:
+                    raise spent.too_many_requests() from None
+
+    async def read(self, user_id: str) -> Spending:
+        with reachable():
+            found = await self._users.find_one({"_id": user_id})
+        return self._spending(found or {})
+
+    async def _change(
+        self, user: dict[str, Any], *, tokens: int = 0, estimated: int = 0, requests: int = 0
+    ) -> Spending:
+        now = self.nothing()
+        is_today = {"$eq": ["$day", now.day]}
+        is_now = {"$and": [is_today, {"$eq": ["$minute", now.minute]}]}
+        change = {
+            "tokens": {"$add": [{"$cond": [is_today, "$tokens", 0]}, tokens]},
+            "estimated": {"$add": [{"$cond": [is_today, "$estimated", 0]}, estimated]},
+            "requests": {"$add": [{"$cond": [is_now, "$requests", 0]}, requests]},
+            "minute": now.minute,
+            "day": now.day,
+            "expires_at": now.next_day,
+        }
+        if not self._has_index:
+            await _expire(self._users)
+            self._has_index = True
+        with reachable():
+            changed = await self._users.find_one_and_update(
+                user, [{"$set": change}], upsert=True, return_document=ReturnDocument.AFTER
+            )
+        return self._spending(changed or {})
+
+    def _spending(self, found: dict[str, Any]) -> Spending:
+        now = self.nothing()
+        if found.get("day") != now.day:
+            return now
+        requests = found["requests"] if found["minute"] == now.minute else 0
+        return Spending(now.at, found["tokens"], found["estimated"], requests)

@@ -1,50 +1,49 @@
-"""`MongoSessionManager`: a session stored in MongoDB."""
+"""`MongoSessionManager`: a session stored in MongoDB.
+
+All turns are written by one method, `write`: a `Change`, applied by compare-and-set of the session's version. A change
+of the live state alone is a single update. One that also changes the history is a transaction. The first change of a
+session inserts it.
+"""
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import Any
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
 
+import pymongo
+from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS
 from pymongo import ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import DuplicateKeyError
 
-from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, StorageConflict
+from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, SessionErased, StorageConflict, StorageError
 from omniagent.messages import Feedback
-from omniagent.persistence.documents import IS_BUSY
-from omniagent.persistence.driver_errors import translated
-from omniagent.persistence.session_writes import SessionWrites
-from omniagent.persistence.store import ConversationStore, from_bson, to_bson
-from omniagent.persistence.stored_session import head_of, session_message, turn_of
+from omniagent.persistence.documents import IS_BUSY, Session
+from omniagent.persistence.driver_errors import on_mongodb, translated
+from omniagent.persistence.mongo_history import SUMMARY, MongoHistory
+from omniagent.persistence.store import ConversationStore
+from omniagent.persistence.stored_session import fields_of, message_document, message_of, to_bson, turn_of
 from omniagent.persistence.stored_values import now, storable_text
-from omniagent.persistence.tree_reads import (
-    find_messages,
-    read_children,
-    read_end,
-    read_path,
-    read_summary,
-    read_tree,
-    without_parts,
-)
 from omniagent.session.ids import new_id
-from omniagent.session.live import LiveTurn, RollingSummary, SessionHead, SessionMessage
-from omniagent.session.manager import NOT_AN_ANSWER
+from omniagent.session.live import Change, LiveTurn, RollingSummary, SessionMessage
+from omniagent.session.manager import NOT_AN_ANSWER, SessionManager
 from omniagent.session.tree import Place
 from omniagent.settings import Settings
-from omniagent.tracing import SpanKind, trace_method
 
-_SUMMARY = [each.name for each in fields(RollingSummary) if each.name != "basis"]
-_SUMMARIES = {"db.collection.name": "summaries"}
+logger = logging.getLogger(__name__)
 
-
-_HEAD = dict.fromkeys(
-    ("version", "leaf", "branches", "turn", "queue", "name", "agent", "updated_at", "summary_basis", "erased_at"), 1
-)
-_SESSIONS = {"db.collection.name": "sessions"}
-_MESSAGES = {"db.collection.name": "messages"}
+AT_ONCE_SECONDS: Final = 1.0
+"""Timeout of the single update. After it, a transaction is used, which can end a dead one's lock."""
+_CHANGED: Final = ("parts", "status", "metadata", "requests", "asker", "usage", "trace", "run")
+"""The fields of an answer that change while it waits. Feedback and a team's own fields stay."""
+_UNANNOUNCED: Final = {"announced": ""}
+"""The mark of an answer whose event is still to be queued for the webhook."""
 
 
-class MongoSessionManager(SessionWrites):
+class MongoSessionManager(MongoHistory, SessionManager):
     """Reads and writes one session through the store that `MongoBackendAdapter.initialize()` returned."""
+
+    store: ConversationStore
 
     def __init__(
         self,
@@ -55,8 +54,17 @@ class MongoSessionManager(SessionWrites):
         settings: Settings | None = None,
         category: str | None = None,
     ) -> None:
-        self.store: ConversationStore = _checked(store)
-        super().__init__(user, session_id, settings=settings, category=category)
+        opened: Any = store
+        if inspect.iscoroutine(opened):
+            opened.close()  # otherwise Python warns that it was never awaited
+            raise ConfigurationError("the store is a coroutine: write `store = await adapter.initialize()`")
+        if not isinstance(opened, ConversationStore):
+            raise ConfigurationError(
+                f"the store is {store!r}: pass what `await MongoBackendAdapter(…).initialize()` returned, "
+                "or use InMemorySessionManager, which needs none"
+            )
+        self.store = opened
+        SessionManager.__init__(self, user, session_id, settings=settings, category=category)
         self.open_turns = store.open_turns
 
     @classmethod
@@ -64,51 +72,129 @@ class MongoSessionManager(SessionWrites):
         cls, store: ConversationStore, key: str, *, settings: Settings | None = None
     ) -> "MongoSessionManager":
         """Open a session by its key, for a job that knows only that. Raises `NotFound` if its user does not exist."""
-        address = await _checked(store).address_of(key)
+        address = await store.address_of(key)
         if address is None:
             raise NotFound
         return cls(store, address.user, address.session_id, settings=settings, category=address.category)
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.head", attributes=_SESSIONS)
-    async def head(self, *, erased: bool = False) -> SessionHead | None:
-        alive = {} if erased else {"erased_at": None}
-        with translated():
-            found = await self.store.sessions.find_one({"_id": self.key} | alive, _HEAD)
-        return head_of(self.store.models, found) if found else None
+    @on_mongodb("sessions")
+    async def write(self, change: Change) -> bool:
+        turn, before = change.after.turn, change.before.turn
+        question = turn.message if turn is not None and (before is None or before.id != turn.id) else None
+        fields = fields_of(change, await self._document(question) if question is not None else None)
+        if self.category is not None:
+            fields["category"] = self.category
+        if change.before.version == 0:
+            return await self._insert(fields)
+        unchanged = {"_id": self.key, "version": change.before.version, "erased_at": None}
+        if not change.inserted and not change.changed:
+            try:
+                with translated(), pymongo.timeout(AT_ONCE_SECONDS):
+                    updated = await self.store.sessions.update_one(unchanged, {"$set": fields})
+                    return bool(updated.matched_count) or await self._is_applied(change)
+            except StorageError as exc:
+                # If the write did succeed, the transaction finds it.
+                logger.warning("session not written at once", extra={"cause": str(exc)})
+        open_question = before.message if before is not None else None
+        new = [
+            await self._document(message, is_paid=True) for message in change.inserted if message is not open_question
+        ]
+        changed = self._changed_answers(change) if change.changed else {}
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.path", attributes=_MESSAGES)
-    async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]:
-        return self._read(await read_path(self.store, self.key, at, first=first, limit=limit))
+        async def work(transaction: AsyncClientSession) -> bool:
+            # The open question is moved as raw BSON: a decoded field might not be encodable again.
+            raw_sessions = self.store.sessions.with_options(codec_options=DEFAULT_RAW_BSON_OPTIONS)
+            stored = await raw_sessions.find_one_and_update(unchanged, {"$set": fields}, session=transaction)
+            if stored is None:
+                return await self._is_applied(change, transaction)
+            for node, values in changed.items():
+                at = {"_id": node, "session_id": self.key}
+                if not (await self.store.messages.update_one(at, {"$set": values}, session=transaction)).matched_count:
+                    raise StorageConflict(f"answer {node} does not wait any more")
+            moved: list[Any] = [stored["turn"]["message"]] if len(new) < len(change.inserted) else []
+            if moved or new:
+                await self.store.messages.insert_many([*moved, *new], session=transaction)
+            return True
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.find", attributes=_MESSAGES)
-    async def find(self, *ids: str, at: Place | None = None, anywhere: str = "") -> Sequence[SessionMessage]:
-        return self._read(await find_messages(self.store, self.key, *ids, at=at, anywhere=anywhere))
+        return await self.store.mongo.transaction(work)
 
-    def _read(self, stored: Iterable[Mapping[str, Any]]) -> list[SessionMessage]:
-        return [session_message(from_bson(self.store.models.message, each)) for each in stored]
+    async def create(self, document: Session) -> bool:
+        """Insert a session without turns. Returns False if it exists."""
+        return await self._insert({}, document)
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.children", attributes=_MESSAGES)
-    async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
-        found = await read_children(self.store, self.key, *parents)
-        return {parent: [without_parts(each) for each in children] for parent, children in found.items()}
+    async def ensure_user(self) -> None:
+        """Create the user's document, unless it exists. Raises `SessionErased` if the user is being deleted."""
+        user = await self.store.users.find_one({"_id": self.user_id}, {"erased_at": 1})
+        if user is None:
+            document = self.store.models.user(id=self.user_id, client_id=self.user)
+            fields = to_bson(await self.store.fill(document, self))
+            user = await self.store.users.find_one_and_update(
+                {"_id": fields.pop("_id")},
+                {"$setOnInsert": fields},
+                projection={"erased_at": 1},
+                upsert=True,
+                return_document=ReturnDocument.AFTER,
+            )
+        if user is not None and user.get("erased_at") is not None:
+            raise SessionErased("the user is being deleted")
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.tree", attributes=_MESSAGES)
-    async def tree(self, *, limit: int, after: Place | None = None) -> Sequence[SessionMessage]:
-        segment = (after.branch, after.order) if after is not None else None
-        return self._read(await read_tree(self.store, self.key, limit=limit, after=segment))
+    async def _insert(self, fields: dict[str, Any], document: Session | None = None) -> bool:
+        """Insert the session, unless it exists. Raises `SessionErased` if it or its user is being deleted.
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.end_of", attributes=_MESSAGES)
-    async def end_of(self, place: Place) -> Place:
-        return await read_end(self.store, self.key, place)
+        If the user is marked between the check and the insert, the sweep deletes the session: the mark stays longer
+        than any insert takes.
+        """
+        change_id = fields.get("change")
+        has_hook = self.store.models.fill is not None
+        if (
+            has_hook and (is_inserted := await self._is_inserted(change_id)) is not None
+        ):  # the hook sees only new documents
+            return is_inserted
+        await self.ensure_user()
+        if document is None:
+            document = self.store.models.session(id=self.key, user_id=self.user_id)
+        stored = to_bson(await self.store.fill(document, self)) | fields
+        try:
+            await self.store.sessions.insert_one(stored)
+        except DuplicateKeyError:
+            return bool(await self._is_inserted(change_id))
+        return True
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.busy_sessions", attributes=_SESSIONS)
+    async def _is_inserted(self, change_id: str | None) -> bool | None:
+        """Whether this change has inserted the session: the reply was lost. None if there is no session.
+
+        Raises `SessionErased` while it is being deleted.
+        """
+        found = await self.store.sessions.find_one({"_id": self.key}, {"erased_at": 1, "change": 1})
+        if found is not None and found.get("erased_at") is not None:
+            raise SessionErased
+        return None if found is None else change_id is not None and found.get("change") == change_id
+
+    async def _is_applied(self, change: Change, transaction: AsyncClientSession | None = None) -> bool:
+        """Whether the change is the session's last: an earlier try succeeded and its reply was lost."""
+        last = {"_id": self.key, "change": change.id}
+        return await self.store.sessions.find_one(last, {"_id": 1}, session=transaction) is not None
+
+    async def _document(self, message: SessionMessage, *, is_paid: bool = False) -> dict[str, Any]:
+        """Return a new message as it is stored. If it is paid for and `fill` fails, it gets defaults."""
+        document = message_document(self.store.models, self.key, message)
+        stored = to_bson(await self.store.fill(document, self, is_paid=is_paid))
+        return stored | (_UNANNOUNCED if message.role == "assistant" and self.settings.webhook_url else {})
+
+    def _changed_answers(self, change: Change) -> dict[str, dict[str, Any]]:
+        """Return what is set in answers that waited, by their nodes. A reply alone is no event for the webhook."""
+        is_reply = change.before.waiting is not None and change.after.turn is not None
+        event = _UNANNOUNCED if self.settings.webhook_url and not is_reply else {}
+        documents = {each.node: to_bson(message_document(self.store.models, self.key, each)) for each in change.changed}
+        return {node: {name: each.get(name) for name in _CHANGED} | event for node, each in documents.items()}
+
+    @on_mongodb("sessions")
     async def busy_sessions(self) -> Sequence[tuple[str, LiveTurn | None]]:
         others = IS_BUSY | {"user_id": self.user_id, "_id": {"$ne": self.key}, "erased_at": None}
-        with translated():
-            found = await self.store.sessions.find(others, {"turn": 1}).limit(100).to_list()
-        return [(each["_id"], turn_of(each)) for each in found]
+        found = await self.store.sessions.find(others, {"turn.message": 0, "queue": 0}).limit(100).to_list()
+        return [(each["_id"], turn_of(each["turn"]) if each["turn"] else None) for each in found]
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.rate", attributes=_MESSAGES)
+    @on_mongodb("messages")
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
         at = {"session_id": self.key, "client_message_id": message_id}
         stored = None
@@ -116,35 +202,27 @@ class MongoSessionManager(SessionWrites):
             stored = {**feedback.model_dump(), "text": feedback.text and storable_text(feedback.text)}
 
         async def work(transaction: AsyncClientSession) -> dict[str, Any]:
-            alive = {"_id": self.key, "erased_at": None}
+            alive, messages = {"_id": self.key, "erased_at": None}, self.store.messages
             session = await self.store.sessions.find_one(alive, {"turn.message_id": 1}, session=transaction)
-            message = await self.store.messages.find_one(at, {"role": 1}, session=transaction)
-            if session is not None and message is None and (session.get("turn") or {}).get("message_id") == message_id:
-                raise InvalidRequest(NOT_AN_ANSWER)
-            if session is None or message is None:
+            if session is None:
                 raise NotFound
-            if message["role"] != "assistant":
-                raise InvalidRequest(NOT_AN_ANSWER)
-            rated = await self.store.messages.find_one_and_update(
-                at, {"$set": {"feedback": stored}}, return_document=ReturnDocument.AFTER, session=transaction
+            rated = await messages.find_one_and_update(
+                at | {"role": "assistant"},
+                {"$set": {"feedback": stored}},
+                return_document=ReturnDocument.AFTER,
+                session=transaction,
             )
             if rated is None:
-                raise NotFound
+                is_asked = (session.get("turn") or {}).get("message_id") == message_id
+                is_question = is_asked or await messages.find_one(at, {"_id": 1}, session=transaction)
+                raise InvalidRequest(NOT_AN_ANSWER) if is_question else NotFound
             return rated
 
-        return session_message(from_bson(self.store.models.message, await self.store.transaction(work)))
+        return message_of(await self.store.mongo.transaction(work))
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.latest_summary", attributes=_SUMMARIES)
-    async def latest_summary(self, at: Place, *, draft: bool = False) -> RollingSummary | None:
-        found = await read_summary(self.store, self.key, at, draft=draft)
-        if found is None:
-            return None
-        summary = from_bson(self.store.models.summary, found)
-        return RollingSummary(**{name: getattr(summary, name) for name in _SUMMARY})
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.add_summary", attributes=_SUMMARIES)
+    @on_mongodb("summaries")
     async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:
-        stored = {name: getattr(summary, name) for name in _SUMMARY}
+        stored = {name: getattr(summary, name) for name in SUMMARY}
         stored |= {"session_id": self.key, "draft": draft, "content": storable_text(summary.content)}
         document = await self.store.fill(self.store.models.summary(**stored), self, is_paid=True)
 
@@ -152,7 +230,7 @@ class MongoSessionManager(SessionWrites):
             session = await self._fenced(transaction)
             if session is None or summary.basis not in (None, session.get("summary_basis") or ""):
                 return False
-            newest = await read_summary(self.store, self.key, at, draft=draft, transaction=transaction)
+            newest = await self._newest_summary(at, draft=draft, transaction=transaction)
             is_next = summary.start_turn_number == (newest["end_turn_number"] if newest else 0) + 1
             if not is_next or summary.end_turn_number < summary.start_turn_number:
                 return False
@@ -160,16 +238,15 @@ class MongoSessionManager(SessionWrites):
             return True
 
         try:
-            return await self.store.transaction(work)
+            return await self.store.mongo.transaction(work)
         except StorageConflict:
             return False
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.publish_drafts", attributes=_SUMMARIES)
+    @on_mongodb("summaries")
     async def publish_drafts(self, at: Place | None) -> bool:
         async def work(transaction: AsyncClientSession) -> bool:
-            newest = None
-            if at is not None:
-                newest = await read_summary(self.store, self.key, at, draft=True, transaction=transaction)
+            find = self._newest_summary
+            newest = await find(at, draft=True, transaction=transaction) if at is not None else None
             if (newest is None and at is not None) or await self._fenced(transaction) is None:
                 return False
             summaries = self.store.summaries
@@ -183,7 +260,7 @@ class MongoSessionManager(SessionWrites):
             await self.store.sessions.update_one({"_id": self.key}, rebuilt, session=transaction)
             return True
 
-        return await self.store.transaction(work)
+        return await self.store.mongo.transaction(work)
 
     async def _fenced(self, transaction: AsyncClientSession) -> dict[str, Any] | None:
         """Return the session and lock it until the transaction ends.
@@ -197,22 +274,10 @@ class MongoSessionManager(SessionWrites):
             session=transaction,
         )
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.rename", attributes=_SESSIONS)
+    @on_mongodb("sessions")
     async def rename(self, name: str, *, was: str | None) -> bool:
         unchanged = {"_id": self.key, "name": was, "erased_at": None}
         return await self.store.update_session(unchanged, {"name": storable_text(name)}) is not None
 
     async def erase_some(self, limit: int = 500) -> bool:
         return await self.store.erase_some(self.key, limit)
-
-
-def _checked(store: object) -> ConversationStore:
-    if isinstance(store, ConversationStore):
-        return store
-    if inspect.iscoroutine(store):
-        store.close()  # otherwise Python warns that it was never awaited
-        raise ConfigurationError("the store is a coroutine: write `store = await adapter.initialize()`")
-    raise ConfigurationError(
-        f"the store is {store!r}: pass what `await MongoBackendAdapter(…).initialize()` returned, "
-        "or use InMemorySessionManager, which needs none"
-    )

@@ -1,31 +1,47 @@
-"""A session as it is stored: its live state, with what is derived from that for indexes, and its messages."""
+"""A session as it is stored: its live state, with what is derived from that for indexes, and its messages.
+
+A message is written through the team's document class, which fills fields of its own, and read without it.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Annotated, Any, TypeVar
+from uuid import uuid4
 
-from omniagent.messages import DataPart, TextPart, ToolPart, Usage, close_open_calls
+from beanie import Document
+from beanie.odm.utils.dump import get_dict
+from beanie.odm.utils.parsing import parse_obj
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+
+from omniagent.errors import StorageError, StorageRejected
+from omniagent.messages import Feedback, ToolPart, Usage, close_open_calls
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message
-from omniagent.persistence.store import from_bson, to_bson
-from omniagent.persistence.stored_values import decode_part, encode_json, encode_part, now
+from omniagent.persistence.stored_values import StoredParts, decode_json, decode_part, encode_json, encode_part, now
 from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead, SessionMessage
 from omniagent.session.query import UserPart
 from omniagent.session.tree import ROOT, Place, Segment
+from omniagent.team_code import team_code
+from omniagent.validation import problems_of
 
+Stored = TypeVar("Stored", bound=Document)
+_PARTS = TypeAdapter(StoredParts, config=ConfigDict(defer_build=True))
+_USER_PARTS = TypeAdapter(
+    tuple[Annotated[UserPart, BeforeValidator(decode_part)], ...], config=ConfigDict(defer_build=True)
+)
 _TURN = [field.name for field in fields(LiveTurn) if field.name not in ("message", "joined", "lineage")]
-_MESSAGE = ("role", "turn_number", "status", "trace", "feedback", "run", "parent", "branch")
+_MESSAGE = ("role", "turn_number", "status", "trace", "run", "parent", "branch", "created_at")
 _QUEUED = ("text", "busy", "parent", "is_stopped", "node")
 
 
-def head_of(models: DocumentModels, found: Mapping[str, Any]) -> SessionHead:
+def head_of(found: Mapping[str, Any]) -> SessionHead:
     """Read the live state of a session's document."""
     return SessionHead(
         version=found["version"],
-        leaf=place_of(found["leaf"]["node"], found["leaf"]) if found.get("leaf") else ROOT,
+        leaf=place_of(found["leaf"]) if found.get("leaf") else ROOT,
         branches=found.get("branches", 0),
-        turn=_turn_of(models, found["turn"]) if found.get("turn") else None,
+        turn=turn_of(found["turn"]) if found.get("turn") else None,
         queue=_queue_of(found.get("queue") or ()),
         name=found.get("name"),
         agent=found.get("agent"),
@@ -35,30 +51,33 @@ def head_of(models: DocumentModels, found: Mapping[str, Any]) -> SessionHead:
     )
 
 
-def turn_of(found: Mapping[str, Any]) -> LiveTurn | None:
-    """Read the turn of a session's document, without its message."""
-    return _turn_of(None, found["turn"]) if found.get("turn") else None
-
-
-def _turn_of(models: DocumentModels | None, turn: Mapping[str, Any]) -> LiveTurn:
-    message = turn.get("message") if models is not None else None
+def turn_of(turn: Mapping[str, Any]) -> LiveTurn:
+    """Read the turn of a session's document."""
     return LiveTurn(
         **{name: turn[name] for name in _TURN},
         lineage=lineage_of(turn["lineage"]),
-        message=session_message(from_bson(models.message, message)) if models is not None and message else None,
+        message=message_of(turn["message"]) if turn.get("message") else None,
         joined=_queue_of(turn["joined"]),
     )
 
 
-def session_message(message: Message) -> SessionMessage:
+def message_of(stored: Mapping[str, Any]) -> SessionMessage:
+    """Read a message, or one whose `parts` were left out."""
+    try:
+        parts = _PARTS.validate_python(stored.get("parts", ()))
+        feedback = Feedback.model_validate(stored["feedback"]) if stored.get("feedback") else None
+    except ValidationError as exc:
+        # Without pydantic's own text, which quotes the stored values: messages must not be logged.
+        raise StorageRejected(f"message {stored['_id']!r} cannot be read: {problems_of(exc, at='parts')}") from None
     return SessionMessage(
-        message.client_message_id,
-        **{name: getattr(message, name) for name in _MESSAGE},
-        node=message.id,
-        lineage=lineage_of(message.lineage),
-        parts=message.parts,
-        metadata=message.metadata,
-        usage=Usage.from_dict(message.usage),
+        stored["client_message_id"],
+        **{name: stored[name] for name in _MESSAGE if name in stored},
+        parts=parts,
+        usage=Usage.from_dict(stored.get("usage") or {}),
+        metadata=decode_json(stored.get("metadata") or {}),
+        feedback=feedback,
+        node=stored["_id"],
+        lineage=lineage_of(stored["lineage"]),
     )
 
 
@@ -66,39 +85,30 @@ def lineage_of(stored: Sequence[Mapping[str, int]]) -> tuple[Segment, ...]:
     return tuple((segment["b"], segment["p"]) for segment in stored)
 
 
-def stored_lineage(lineage: Sequence[Segment]) -> list[dict[str, int]]:
-    return [{"b": branch, "p": place} for branch, place in lineage]
+def place_of(stored: Mapping[str, Any]) -> Place:
+    return Place(stored["node"], stored["place"], stored["branch"], lineage_of(stored["lineage"]))
 
 
 def _place(place: Place) -> dict[str, Any]:
-    return {"node": place.node, "place": place.order, "branch": place.branch, "lineage": stored_lineage(place.lineage)}
+    lineage = [{"b": branch, "p": last} for branch, last in place.lineage]
+    return {"node": place.node, "place": place.order, "branch": place.branch, "lineage": lineage}
 
 
-def place_of(node: str, stored: Mapping[str, Any]) -> Place:
-    """Return the place of a node: a message, or the leaf of a session."""
-    return Place(node, stored["place"], stored["branch"], lineage_of(stored["lineage"]))
-
-
-def _queue_of(stored: Any) -> tuple[QueuedMessage, ...]:
+def _queue_of(stored: Iterable[Mapping[str, Any]]) -> tuple[QueuedMessage, ...]:
     return tuple(
         QueuedMessage(
             message_id=each["id"],
             **{name: each[name] for name in _QUEUED},
-            parts=tuple(_part_of(part) for part in each["parts"]),
+            parts=_USER_PARTS.validate_python(each["parts"]),
             metadata=json.loads(each["metadata"]),
-            after=place_of(each["after"]["node"], each["after"]) if each["after"] else None,
+            after=place_of(each["after"]) if each["after"] else None,
         )
         for each in stored
     )
 
 
-def _part_of(stored: Mapping[str, Any]) -> UserPart:
-    kind: type[UserPart] = TextPart if stored["type"] == "text" else DataPart
-    return kind.model_validate(decode_part(stored))
-
-
-def fields_of(change: Change, message: Message | None) -> dict[str, Any]:
-    """Return the fields of the session's document that a change sets. `message` is the document of a new question."""
+def fields_of(change: Change, question: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the fields of the session's document that a change sets. `question` is that of a new turn, as stored."""
     before, after = change.before, change.after
     stored: dict[str, Any] = {
         "version": after.version,
@@ -118,15 +128,15 @@ def fields_of(change: Change, message: Message | None) -> dict[str, Any]:
     if after.turn is None:
         return stored | {"turn": None}
     turn = {name: getattr(after.turn, name) for name in _TURN}
-    turn |= {"joined": _queue(after.turn.joined), "lineage": stored_lineage(after.turn.lineage)}
+    turn |= {"joined": _queue(after.turn.joined), "lineage": _place(after.turn.place)["lineage"]}
     if before.turn is None or before.turn.id != after.turn.id:
-        return stored | {"turn": turn | {"message": to_bson(message) if message is not None else None}}
+        return stored | {"turn": turn | {"message": question}}
     # The message is left as it is stored: it may have fields of a team's own.
     kept = {f"turn.{name}": value for name, value in turn.items()}
     return stored | kept | ({"turn.message": None} if after.turn.message is None else {})
 
 
-def _queue(messages: tuple[QueuedMessage, ...]) -> list[dict[str, Any]]:
+def _queue(messages: Sequence[QueuedMessage]) -> list[dict[str, Any]]:
     return [
         {
             "id": message.id,
@@ -141,16 +151,36 @@ def _queue(messages: tuple[QueuedMessage, ...]) -> list[dict[str, Any]]:
 
 def message_document(models: DocumentModels, key: str, message: SessionMessage) -> Message:
     """Build the document of a message. Tool calls without a result are closed, unless the turn waits for them."""
+    place = _place(message.place)
     return models.message(
         id=message.node,
         session_id=key,
         client_message_id=message.id,
         **{name: getattr(message, name) for name in _MESSAGE},
-        lineage=stored_lineage(message.lineage),
-        place=message.place.order,
+        **{name: place[name] for name in ("place", "lineage")},
         parts=close_open_calls(message.parts, waiting=message.status == "waiting"),
         metadata=dict(message.metadata),
         usage=message.usage.to_dict() if message.role == "assistant" else {},
         asker=key.partition(":")[0] if message.status == "waiting" else None,
         requests=[part.request.id for part in message.parts if isinstance(part, ToolPart) and part.request],
     )
+
+
+def to_bson(document: Document) -> dict[str, Any]:
+    """Encode a document as Beanie would insert it."""
+    settings = document.get_settings()
+    if settings.use_revision:
+        document.revision_id = uuid4()
+    # A field's own encoder may raise anything.
+    with team_code(f"{type(document).__name__} cannot be stored", StorageRejected, passes=(StorageError,)):
+        encoded: dict[str, Any] = get_dict(document, to_db=True, keep_nulls=settings.keep_nulls)
+    return encoded
+
+
+def from_bson(model: type[Stored], stored: Mapping[str, Any]) -> Stored:
+    """Read a document as Beanie would."""
+    try:
+        parsed: Stored = parse_obj(model, stored)  # type: ignore[assignment]
+    except ValidationError as exc:
+        raise StorageRejected(f"{model.__name__} {stored.get('_id')!r} cannot be read: {problems_of(exc)}") from None
+    return parsed

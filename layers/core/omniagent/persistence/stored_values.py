@@ -30,13 +30,16 @@ def storable_text(text: str) -> str:
 
 def encode_part(part: BaseModel) -> dict[str, Any]:
     """Return a part as it is stored. A `request` of None, the usual case, is left out."""
-    stored = {}
+    stored: dict[str, Any] = {}
     for name in type(part).model_fields:
-        value = getattr(part, name)
-        if _is_plain(value):
-            stored[name] = value
-        else:
-            stored[f"{name}{_SUFFIX}"] = encode_json(value)
+        match value := getattr(part, name):
+            case str():
+                is_plain = _is_storable(value)
+            case int():
+                is_plain = -_INT64 <= value < _INT64
+            case _:
+                is_plain = value is None or isinstance(value, float)
+        stored |= {name: value} if is_plain else {f"{name}{_SUFFIX}": encode_json(value)}
     if stored.get("request", ...) is None:
         del stored["request"]
     return stored
@@ -47,7 +50,8 @@ def decode_part(stored: object) -> object:
     if not isinstance(stored, Mapping):
         return stored
     return {
-        name.removesuffix(_SUFFIX): _loads(value) if name.endswith(_SUFFIX) else value for name, value in stored.items()
+        name.removesuffix(_SUFFIX): decode_json(value) if name.endswith(_SUFFIX) else value
+        for name, value in stored.items()
     }
 
 
@@ -59,7 +63,8 @@ def encode_json(value: object) -> str:
         raise StorageRejected(f"not JSON: {type(exc).__name__}: {exc}") from exc
 
 
-def _loads(stored: object) -> object:
+def decode_json(stored: Any) -> Any:
+    """Reverse `encode_json`."""
     if not isinstance(stored, str):
         return stored
     try:
@@ -69,25 +74,13 @@ def _loads(stored: object) -> object:
 
 
 StoredParts = list[Annotated[Part, BeforeValidator(decode_part)]]
-StoredDict = Annotated[dict[str, Any], BeforeValidator(_loads), AfterValidator(OpaqueDict)]
+StoredDict = Annotated[dict[str, Any], BeforeValidator(decode_json), AfterValidator(OpaqueDict)]
 
 # For `Settings.bson_encoders` of a document that has such fields.
 ENCODERS: Final[dict[type, Callable[[Any], Any]]] = {
     **dict.fromkeys(get_args(get_args(Part)[0]), encode_part),
     OpaqueDict: encode_json,
 }
-
-
-def _is_plain(value: object) -> bool:
-    match value:
-        case None | bool() | float():
-            return True
-        case int():
-            return -_INT64 <= value < _INT64
-        case str():
-            return _is_storable(value)
-        case _:
-            return False
 
 
 def _is_storable(text: str) -> bool:

@@ -51,6 +51,10 @@ class SessionMessage:
     lineage: tuple[Segment, ...] = ()
     siblings: tuple[str, ...] = field(default=(), compare=False)
     """The nodes of all messages with the same parent, if there are others. Set where messages are read to be shown."""
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC), compare=False)
+    """When it was stored."""
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """A team's own fields of its document, as far as the class's `api_fields` name them."""
 
     def __post_init__(self) -> None:
         if not self.node:
@@ -306,6 +310,8 @@ class RollingSummary:
     branch: int = 0
     basis: str | None = field(default=None, compare=False)
     """The session's `summary_basis` before anything was read for it. None: not checked. Not stored."""
+
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC), compare=False)
 
     @property
     def end(self) -> Place:

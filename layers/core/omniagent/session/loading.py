@@ -9,21 +9,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from omniagent.session.live import RollingSummary, SessionHead, SessionMessage, SessionState, never_arrived, turns_of
+from omniagent.errors import NotFound
+from omniagent.session.live import (
+    MAX_TURNS,
+    RollingSummary,
+    SessionHead,
+    SessionMessage,
+    SessionState,
+    never_arrived,
+    turns_of,
+    with_siblings,
+)
 from omniagent.session.query import Query
 from omniagent.session.tree import MAX_LINEAGE, ROOT, Place
 from omniagent.settings import Settings
 
 
-class History(Protocol):
+class Messages(Protocol):
+    """The messages of a session's history."""
+
+    async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]: ...
+    async def find(self, *ids: str, at: Place | None = None, anywhere: str = "") -> Sequence[SessionMessage]: ...
+    async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]: ...
+
+
+class History(Messages, Protocol):
     """The reads of a `SessionManager` that a turn starts from."""
 
     settings: Settings
 
     async def head(self) -> SessionHead | None: ...
-    async def path(self, at: Place, *, limit: int | None = None) -> Sequence[SessionMessage]: ...
-    async def find(self, *ids: str, at: Place | None = None, anywhere: str = "") -> Sequence[SessionMessage]: ...
-    async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]: ...
     async def end_of(self, place: Place) -> Place: ...
     async def node(self, node: str) -> SessionMessage | None: ...
     async def latest_summary(self, at: Place) -> RollingSummary | None: ...
@@ -52,8 +67,9 @@ async def load(session: History, query: Query | None = None) -> SessionState:
         if not is_edited and not never_arrived(head, query, target):
             return await _again(session, replace(state, earlier=target))
     parent = _last(_named(known, query.parent))
-    repeated = await _repeated(session, query, found, known, parent, tip=head.tip)
-    earlier = _last([each for each in repeated if head.tip.leads_from(each.place)] or repeated)
+    elsewhere = [each for each in found if each not in known]
+    repeated = await _repeated(session, query, known, elsewhere, parent, tip=head.tip)
+    earlier = _last(repeated, on=head.tip)
     if earlier is None:
         return await _going_on(session, state, await _after(session, head, query, parent))
     state = replace(state, earlier=earlier)
@@ -67,8 +83,10 @@ def _named(found: Sequence[SessionMessage], name: str | None) -> list[SessionMes
     return [each for each in found if name and (name in (each.id, each.node) or each.holds(name))]
 
 
-def _last(found: Sequence[SessionMessage]) -> SessionMessage | None:
-    return found[-1] if found else None
+def _last(found: Sequence[SessionMessage], *, on: Place | None = None) -> SessionMessage | None:
+    """Return the newest of these, if possible one that is on the path to a place."""
+    preferred = [each for each in found if on is not None and on.leads_from(each.place)]
+    return next(reversed(preferred or found), None)
 
 
 async def _window(session: History, state: SessionState, at: Place) -> SessionState:
@@ -99,8 +117,8 @@ def with_open(head: SessionHead, messages: Sequence[SessionMessage], at: Place) 
 async def _repeated(
     session: History,
     query: Query,
-    found: Sequence[SessionMessage],
     known: Sequence[SessionMessage],
+    elsewhere: Sequence[SessionMessage],
     parent: SessionMessage | None,
     *,
     tip: Place,
@@ -109,19 +127,20 @@ async def _repeated(
 
     `known` are those that were found on the path, or by their node.
     """
-    named = _named(known, query.message_id)
-    elsewhere = _named([each for each in found if each not in known], query.message_id)
-    after = parent.node if parent is not None and parent.role == "assistant" else "" if query.parent == "" else None
-    if after is None:
+    here, elsewhere = _named(known, query.message_id), _named(elsewhere, query.message_id)
+    if parent is not None and parent.role == "assistant":
+        after = parent.node
+    elif query.parent == "":
+        after = ""
+    else:
         is_long = len(tip.lineage) == MAX_LINEAGE  # the path has messages that were looked for elsewhere
-        return named or [each for each in elsewhere if is_long or each.is_same(query)]
-    named = [each for each in named if each.role == "assistant" or each.parent == after]
-    named = named or [each for each in elsewhere if each.parent == after]
-    if named or not elsewhere:
-        return named
+        return here or [each for each in elsewhere if is_long or each.is_same(query)]
+    here = [each for each in here if each.role == "assistant" or each.parent == after]
+    found = here or [each for each in elsewhere if each.parent == after]
+    if found or not elsewhere:
+        return found
     # The newest message with this id follows another one.
-    children = (await session.children(after)).get(after, ())
-    nodes = [child.node for child in children if child.id == query.message_id]
+    nodes = [child.node for child in await _children(session, after) if child.id == query.message_id]
     return await session.find(*nodes[-1:])
 
 
@@ -131,14 +150,12 @@ async def _after(session: History, head: SessionHead, query: Query, parent: Sess
         return ROOT
     if parent is None:
         return head.leaf
-    answer = await _answer_of(session, head, parent) if parent.role == "user" else None
+    answer = _last(await _children(session, parent.node), on=head.leaf) if parent.role == "user" else None
     return (answer or parent).place
 
 
-async def _answer_of(session: History, head: SessionHead, question: SessionMessage) -> SessionMessage | None:
-    """Return a message's answer, without its parts: on the active path, else the newest."""
-    answers = (await session.children(question.node)).get(question.node, ())
-    return _last([each for each in answers if head.leaf.leads_from(each.place)] or answers)
+async def _children(session: History, node: str) -> Sequence[SessionMessage]:
+    return (await session.children(node)).get(node, ())
 
 
 async def _going_on(session: History, state: SessionState, at: Place) -> SessionState:
@@ -160,7 +177,7 @@ async def _again(session: History, state: SessionState) -> SessionState:
         question, answer = earlier, None
         if earlier.role == "assistant":
             question = await session.node(earlier.parent)
-        elif (stored := await _answer_of(session, state.head, earlier)) is not None:
+        elif (stored := _last(await _children(session, earlier.node), on=state.head.leaf)) is not None:
             answer = await session.node(stored.node)
     if earlier is not None and earlier.role == "assistant":
         answer = answer or earlier
@@ -168,3 +185,38 @@ async def _again(session: History, state: SessionState) -> SessionState:
         state = await _window(session, state, question.place)
     after = question.place if question is not None else state.after
     return replace(state, after=after, is_end=False, question=question, answer=answer)
+
+
+async def read_history(
+    session: Messages,
+    head: SessionHead,
+    *,
+    turns: int = MAX_TURNS,
+    limit: int | None = None,
+    before: int | None = None,
+    branch: str | None = None,
+) -> list[SessionMessage]:
+    """Read messages as they are shown, in order: the newest `turns` of the active path, or of that to any message.
+
+    `limit`: only so many messages. Each names the one before it as its parent, whose own parent may be deleted.
+    """
+    is_open = head.running is not None and branch == head.tip.node
+    end = head.tip if branch is None or is_open else (await named(session, head, branch)).place
+    at = end if before is None else end.up_to(before - 1)
+    first = max(1, at.turn_number - turns + 1)
+    path = await session.path(at, first=first, limit=limit) if at.order > 1 else ()
+    messages = with_open(head, path, at)[-limit if limit else None :]
+    children = await session.children(*{message.parent for message in messages}) if messages else {}
+    parents = [messages[0].parent if first > 1 else "", *(message.node for message in messages)] if messages else []
+    return [
+        replace(with_siblings(message, children.get(message.parent, ())), parent=parent)
+        for message, parent in zip(messages, parents, strict=False)
+    ]
+
+
+async def named(session: Messages, head: SessionHead, name: str) -> SessionMessage:
+    """Return the message with this node, or that the active path calls so. Raises `NotFound`."""
+    found = await session.find(name, at=head.tip)
+    if not found:
+        raise NotFound
+    return found[-1]

@@ -1,6 +1,7 @@
-"""Rolling summaries: the one pipeline that generates them, beside an answer, from the queue, or as a rebuild."""
+"""Rolling summaries and names: what a model is asked about a session, beside its answers."""
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,16 +10,22 @@ from omniagent.ai import prompts
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides, Purpose
 from omniagent.ai.providers.model_calls import Completion, complete
 from omniagent.budget.meter import Meter
-from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
+from omniagent.errors import EmptyAnswer, ModelError, ModelUnavailable, NotFound
 from omniagent.messages import ChatMessage, TextPart, Usage
 from omniagent.session import window
-from omniagent.session.live import RollingSummary, SessionMessage, turns_of
+from omniagent.session.live import RollingSummary, SessionMessage, SessionState, turns_of
 from omniagent.session.manager import SessionManager
 from omniagent.session.tree import Place
 from omniagent.session.window import PastTurn
 
+logger = logging.getLogger(__name__)
+
 TURNS_PER_READ = 50
 """How many turns are read and folded at a time."""
+RECENT_TURNS = 3
+MAX_CHARACTERS = 2_000
+NAME_SECONDS = 10.0
+"""Maximum wait for a name. After that, the first words are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,26 +159,17 @@ class SummaryPipeline:
     async def _fold(
         self, previous: RollingSummary | None, turns: Sequence[PastTurn], prompt: SharedPrompt | None
     ) -> RollingSummary:
-        """Fold the turns after the previous summary into it.
+        """Fold the turns after the previous summary into it, in as many calls as they need.
 
         Raises a `ModelError` if any of its model calls fails: a partial summary is not used.
         """
         content, tokens = "", 0
         if prompt is not None:
             content, tokens = await self._summary(prompt.provider, prompt.summary_request)
-        if not content:  # the model may have answered the conversation, or called a tool
-            content, tokens = await self._folded(self._cut(previous.content) if previous else "", turns)
-        return RollingSummary(
-            content=content,
-            token_count=tokens or window.estimate_text(content),
-            start_turn_number=previous.end_turn_number + 1 if previous else 1,
-            end_turn_number=turns[-1].number,
-        )
-
-    async def _folded(self, content: str, turns: Sequence[PastTurn]) -> tuple[str, int]:
-        """Fold the turns into a summary, in as many calls as they need, and return it with its tokens."""
-        tokens = 0
-        for messages in _calls(turns, self._max_tokens):
+        # Without it, or if the model has answered the conversation, or called a tool.
+        calls = () if content else _calls(turns, self._max_tokens)
+        content = content or (self._cut(previous.content) if previous else "")
+        for messages in calls:
             request = ModelRequest(
                 instructions=self._overrides.instructions or prompts.SUMMARIZE,
                 messages=[ChatMessage.user(prompts.summary_input(content or None, messages))],
@@ -181,7 +179,12 @@ class SummaryPipeline:
             content, tokens = await self._summary(self._provider, request)
             if not content:
                 raise EmptyAnswer("the model returned no summary")
-        return content, tokens
+        return RollingSummary(
+            content=content,
+            token_count=tokens or window.estimate_text(content),
+            start_turn_number=previous.end_turn_number + 1 if previous else 1,
+            end_turn_number=turns[-1].number,
+        )
 
     async def _summary(self, provider: LLMProvider, request: ModelRequest) -> tuple[str, int]:
         completion = await metered(self._meter, provider, request, purpose="summary", note_cost=self._note_cost)
@@ -236,21 +239,47 @@ async def metered(
 
 
 def _calls(turns: Sequence[PastTurn], max_tokens: int) -> Iterator[list[ChatMessage]]:
-    """Yield the messages of each model call."""
-    lines = [line for turn in turns for line in _lines(turn, max_tokens)]
+    """Yield the messages of each model call: a transcript line per message. A line that is too long is split."""
+    lines: list[PastTurn] = []
+    for turn in turns:
+        for message in window.messages_of([turn]):
+            text = prompts.spoken(message)
+            size = window.characters_of(text, max_tokens)
+            split = [text[start : start + size] for start in range(0, len(text), size)]
+            lines += [PastTurn(turn.number, (_said(message, part),), window.estimate_text(part)) for part in split]
     for piece in window.pieces(lines, max_tokens):
         yield [message for line in piece for message in line.messages]
 
 
-def _lines(turn: PastTurn, max_tokens: int) -> Iterator[PastTurn]:
-    """Yield a turn as transcript lines, one per message. A line that is too long is split."""
-    for message in window.messages_of([turn]):
-        text = prompts.spoken(message)
-        for part in _split(text, max_tokens):
-            said = ChatMessage.user(part) if message.role == "user" else ChatMessage.assistant(part)
-            yield replace(turn, messages=(said,), tokens=window.estimate_text(part))
+def _said(message: ChatMessage, text: str) -> ChatMessage:
+    return ChatMessage(role=message.role, parts=[TextPart(text=text)])
 
 
-def _split(text: str, max_tokens: int) -> Iterator[str]:
-    size = window.characters_of(text, max_tokens)
-    yield from (text[start : start + size] for start in range(0, len(text), size))
+async def name_session(
+    provider: LLMProvider,
+    state: SessionState,
+    overrides: Overrides = Overrides(),
+    *,
+    max_seconds: float = NAME_SECONDS,
+    meter: Meter | None = None,
+    note_cost: NoteCost | None = None,
+) -> str:
+    """Return a short name for a session. If the model times out, the name is the first words."""
+    turns = state.turns[-RECENT_TURNS:] if state.summary else state.turns[:1]
+    messages = [_said(message, prompts.spoken(message)[:MAX_CHARACTERS]) for message in window.messages_of(turns)]
+    summary = state.summary.content[:MAX_CHARACTERS] if state.summary else None
+    if messages or summary:
+        try:
+            async with asyncio.timeout(max_seconds):
+                request = ModelRequest(
+                    instructions=overrides.instructions or prompts.NAME_CHAT,
+                    messages=[ChatMessage.user(prompts.name_input(summary, messages))],
+                    overrides=overrides,
+                )
+                completion = await metered(meter, provider, request, purpose="name", note_cost=note_cost)
+            if name := prompts.clean_name(completion.usable_text):
+                return name
+        except (ModelError, TimeoutError) as exc:
+            logger.warning("model gave no name", extra={"cause": type(exc).__name__})
+    words = next((message.text for message in messages if message.text), summary or "")
+    return prompts.name_from_words(words)

@@ -2,9 +2,9 @@
 
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.messages import (
@@ -46,9 +46,6 @@ class Limits:
 
     max_turns: int
     max_tokens: int
-
-    def is_exceeded(self, turns: Sequence[PastTurn]) -> bool:
-        return len(turns) > self.max_turns or _tokens(turns) > full_tokens(self.max_tokens)
 
     def newest_half(self, turns: Sequence[PastTurn]) -> list[PastTurn]:
         """Return the newest turns that fit into half a window."""
@@ -103,7 +100,7 @@ def window(
     room = limits.max_tokens if room is None else room
     covered = [_with_cut_outputs(turn) for turn in turns if turn.number <= summarized_to]
     since = [turn for turn in turns if turn.number > summarized_to]
-    if not limits.is_exceeded(turns) and _tokens(turns) <= room:
+    if len(turns) <= limits.max_turns and _tokens(turns) <= min(room, full_tokens(limits.max_tokens)):
         return list(turns)
     for shown in ([*limits.newest_half(covered), *since], since):
         if shown and len(shown) <= limits.max_turns and _tokens(shown) <= room:
@@ -195,27 +192,21 @@ def messages_of(turns: Sequence[PastTurn]) -> list[ChatMessage]:
 def _split(message: ChatMessage) -> list[ChatMessage]:
     """Split an answer at the user's messages that joined it."""
     messages: list[ChatMessage] = []
-    rest: list[Part] = []
-    for part in message.parts:
-        if isinstance(part, SteeringPart):
-            messages += [ChatMessage(role=message.role, parts=rest)] if rest else []
-            messages.append(ChatMessage.user(part.text))
-            rest = []
+    for is_joined, parts in groupby(message.parts, key=lambda part: isinstance(part, SteeringPart)):
+        if is_joined:
+            messages += [ChatMessage.user(part.text) for part in parts if isinstance(part, SteeringPart)]
         else:
-            rest.append(part)
-    return [*messages, ChatMessage(role=message.role, parts=rest)] if rest else messages
+            messages.append(ChatMessage(role=message.role, parts=list(parts)))
+    return messages
 
 
 def estimate_request(request: ModelRequest) -> int:
     """Estimate the input of a model call. Reasoning counts since the last question: few APIs want earlier reasoning."""
-    questions = [number for number, message in enumerate(request.messages) if message.role == "user"]
-    turn_start = questions[-1] if questions else 0
-    messages = enumerate(request.messages)
-    tokens = sum(
-        estimate_parts(message.parts if number > turn_start else _without_reasoning(message.parts))
-        for number, message in messages
-    )
-    return tokens + estimate_text(request.instructions)
+    tokens, is_earlier = estimate_text(request.instructions), False
+    for message in reversed(request.messages):
+        is_earlier = is_earlier or message.role == "user"
+        tokens += estimate_parts(_without_reasoning(message.parts) if is_earlier else message.parts)
+    return tokens
 
 
 def estimate_call(input_tokens: int, output: Sequence[Part]) -> Usage:
@@ -257,7 +248,7 @@ def estimate_answer(parts: Sequence[Part], output_tokens: int) -> int:
 
 def estimate_text(text: str) -> int:
     """Estimate tokens: about one per four ASCII characters, and one per other character."""
-    ascii_characters = sum(map(str.isascii, text)) if not text.isascii() else len(text)
+    ascii_characters = len(text) if text.isascii() else sum(map(str.isascii, text))
     return ascii_characters // 4 + (len(text) - ascii_characters) + 1
 
 
@@ -267,33 +258,31 @@ def characters_of(text: str, tokens: int) -> int:
 
 
 def _with_cut_outputs(turn: PastTurn) -> PastTurn:
-    parts = [[_cut_output(part) for part in message.parts] for message in turn.messages]
-    is_cut = any(parts[index] != list(message.parts) for index, message in enumerate(turn.messages))
-    return _mapped(turn, parts) if is_cut else turn
+    # The number of tokens may be the provider's: it is kept unless something is cut.
+    is_long = any(_cut_output(part) is not part for message in turn.messages for part in message.parts)
+    return _mapped(turn, _cut_output) if is_long else turn
 
 
 def _shortened(turn: PastTurn, budget: int) -> PastTurn:
     """Cut every text and tool call of a turn to an equal share of the budget."""
     bulky = sum(_estimate_part(part) > 0 for message in turn.messages for part in message.parts)
     share = max(8, budget // max(1, bulky) - 4)
-    shortened = _mapped(turn, [[_cut_to(part, share) for part in message.parts] for message in turn.messages])
-    if shortened.tokens <= budget:
-        return shortened
-    # Reasoning cannot be cut where it is data, and tool calls need theirs: keep only the texts.
-    texts: list[list[Part]] = [
-        [part for part in message.parts if isinstance(part, TextPart | SteeringPart)] for message in shortened.messages
-    ]
-    shortened = _mapped(turn, texts)
+    shortened = _mapped(turn, lambda part: _cut_to(part, share))
+    if shortened.tokens > budget:
+        # Reasoning cannot be cut where it is data, and tool calls need theirs: keep only the texts.
+        shortened = _mapped(shortened, lambda part: part if isinstance(part, TextPart | SteeringPart) else None)
     if shortened.tokens <= budget:
         return shortened
     # Too many parts for the budget: keep only the user's message.
-    messages = tuple(message for message in shortened.messages if message.role == "user")
-    return replace(turn, messages=messages, tokens=sum(estimate_parts(message.parts) for message in messages))
+    questions = [message for message in shortened.messages if message.role == "user"]
+    return _mapped(replace(shortened, messages=tuple(questions)), lambda part: part)
 
 
-def _mapped(turn: PastTurn, parts: list[list[Part]]) -> PastTurn:
+def _mapped(turn: PastTurn, change: Callable[[Part], Part | None]) -> PastTurn:
+    """Change every part of a turn, or leave it out."""
     messages = tuple(
-        ChatMessage(role=message.role, parts=changed) for message, changed in zip(turn.messages, parts, strict=True)
+        ChatMessage(role=message.role, parts=[part for part in map(change, message.parts) if part is not None])
+        for message in turn.messages
     )
     return replace(turn, messages=messages, tokens=sum(estimate_parts(message.parts) for message in messages))
 
