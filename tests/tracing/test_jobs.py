@@ -61,11 +61,6 @@ async def test_a_run_job_has_the_ids_of_its_session(recorded: Recorded) -> None:
     assert recorded.values("job", "user.id") == ["user", "0" * 24]
 
 
-@pytest.mark.usefixtures("queue")
-async def test_without_tracing_a_message_says_nothing_of_it() -> None:
-    assert await sent_message() == {"session_id": "user:session", "rebuild": False}
-
-
 def test_inside_the_span_of_another_instrumentation_a_job_is_linked_to_its_sender(recorded: Recorded) -> None:
     with trace_operation("turn"):
         traceparent = current_traceparent()
@@ -77,10 +72,3 @@ def test_inside_the_span_of_another_instrumentation_a_job_is_linked_to_its_sende
     sender = recorded["turn"].context
     assert sender is not None
     assert (link.context.trace_id, link.context.span_id) == (sender.trace_id, sender.span_id)
-
-
-def test_a_job_that_names_no_trace_begins_one(recorded: Recorded) -> None:
-    with trace_job("job", "nonsense"):
-        pass
-    assert recorded.parent("job") is None
-    assert not recorded["job"].links

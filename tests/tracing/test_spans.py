@@ -1,6 +1,7 @@
 """What spans record, and how they nest."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 from opentelemetry import context as otel_context
@@ -12,6 +13,7 @@ from omniagent.tracing import (
     bind_context,
     bind_request,
     current_span,
+    trace_method,
     trace_operation,
     track_state_change,
 )
@@ -46,13 +48,6 @@ async def test_spans_nest_as_they_ran_over_concurrent_tasks(recorded: Recorded) 
         "clock": "turn",
         "clock query": "clock",
     }
-
-
-def test_a_database_span_follows_open_telemetry_and_has_no_open_inference_kind(recorded: Recorded) -> None:
-    with trace_operation("find", kind=SpanKind.DB, attributes={"db.collection.name": "messages"}):
-        pass
-    assert recorded["find"].kind is OtelSpanKind.CLIENT
-    assert recorded.attributes("find") == {"db.collection.name": "messages"}
 
 
 def test_an_unknown_kind_is_refused(recorded: Recorded) -> None:
@@ -203,3 +198,38 @@ def test_a_state_change_is_an_event_of_the_current_span(recorded: Recorded) -> N
         "omniagent.state.after": "stopping",
         "reason": "user",
     }
+
+
+class Worker:
+    @trace_method(kind=SpanKind.TOOL, name="add")
+    async def add(self, left: int, right: int) -> int:
+        current_span().set("left", left)
+        return left + right
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.begin_turn", attributes={"db.collection.name": "messages"})
+    async def begin_turn(self) -> None: ...
+
+    @trace_method()
+    async def answer(self) -> str:
+        return "42"
+
+
+async def test_a_traced_call_is_a_span_and_returns_what_the_function_returns(recorded: Recorded) -> None:
+    assert (await Worker().add(1, right=2), await Worker().answer()) == (3, "42")
+    await Worker().begin_turn()
+    assert recorded.names == ["add", "Worker.answer", "mongodb.begin_turn"]
+    assert recorded.attributes("add") == {"openinference.span.kind": "TOOL", "left": 1}
+    assert recorded["mongodb.begin_turn"].kind is OtelSpanKind.CLIENT
+    assert recorded.attributes("mongodb.begin_turn") == {
+        "db.system.name": "mongodb",
+        "db.operation.name": "begin_turn",
+        "db.collection.name": "messages",
+    }
+
+
+def test_a_generator_cannot_be_traced_as_a_method() -> None:
+    async def numbers() -> AsyncGenerator[int, None]:
+        yield 1
+
+    with pytest.raises(TypeError, match="takes async functions only"):
+        trace_method()(numbers)
