@@ -21,7 +21,6 @@ from omniagent.app.on_lambda import AwsPlatform, get_application
 from omniagent.app.platform import Platform
 from omniagent.app.summary_jobs import SummaryJobs
 from omniagent.aws.secrets import SecretStore
-from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, ModelAuthError, ModelUnavailable, NoQueue, StorageRejected
 from omniagent.http.chat_app import chat_app
 from omniagent.http.sessions_app import sessions_app
@@ -30,7 +29,6 @@ from omniagent.persistence.driver_errors import is_refused_login
 from omniagent.session.ids import new_id
 from omniagent.settings import Settings
 from omniagent.testing import Gate, ScriptedModel
-from omniagent.turns.memory_registry import MemoryRegistry
 from tests.fixtures.live_turns import begin_turn
 
 PROJECT = Project(agent=Agent("helper", "Be helpful."))
@@ -130,20 +128,14 @@ async def test_a_wrong_login_without_a_new_one_stays_an_error(
 async def test_the_models_key_comes_from_its_secret_at_the_first_call(
     application: Application, local_aws: Aws, model: OfflineModel
 ) -> None:
-    arn = local_aws.put_secret("openai", '{"OPENAI_API_KEY": "sk-from-the-secret"}')
-    settings = replace(application.settings, openai_secret_arn=arn, openai_base_url=model.base_url)
-    provider = Application(application.project, AwsPlatform(settings)).providers.get(settings.model)
-    request = ModelRequest("", [ChatMessage.user("Trains to Porto")])
-    assert (await complete(provider, request, purpose="answer")).text
-
-
-async def test_one_secret_has_the_keys_of_both_vendors(application: Application, local_aws: Aws) -> None:
     keys = {"OPENAI_API_KEY": "sk-of-openai", "ANTHROPIC_API_KEY": "sk-of-anthropic"}
     arn = local_aws.put_secret("models", json.dumps(keys))
-    application.platform = AwsPlatform(replace(application.settings, openai_secret_arn=arn))
-    assert application.platform.has_changing_secret("anthropic")
-    assert await application.platform.secret("anthropic") == "sk-of-anthropic"
-    assert await application.platform.secret("openai") == "sk-of-openai"
+    settings = replace(application.settings, openai_secret_arn=arn, openai_base_url=model.base_url)
+    application.platform = AwsPlatform(settings)
+    provider = application.providers.get(settings.model)
+    request = ModelRequest("", [ChatMessage.user("Trains to Porto")])
+    assert (await complete(provider, request, purpose="answer")).text
+    assert await application.platform.secret("anthropic") == "sk-of-anthropic", "one secret has both"
 
 
 async def test_a_missing_key_names_what_to_set(application: Application) -> None:
@@ -222,11 +214,6 @@ async def test_what_tools_share_is_closed_with_the_application(mongod: str) -> N
     assert closed == ["closed"]
 
 
-def test_turns_are_registered_where_the_settings_say() -> None:
-    assert isinstance(Application(PROJECT, AwsPlatform(Settings())).registry, MemoryRegistry)
-    assert isinstance(Application(PROJECT, AwsPlatform(Settings(turns_table="turns"))).registry, DynamoRegistry)
-
-
 async def test_a_summary_cannot_be_queued_without_a_queue(application: Application, local_aws: Aws) -> None:
     with pytest.raises(NoQueue):
         await application.end_summary("key", rebuild=False, is_done=False)
@@ -236,23 +223,12 @@ async def test_a_summary_cannot_be_queued_without_a_queue(application: Applicati
         await application.end_summary("key", rebuild=False, is_done=False)
 
 
-def test_the_environment_says_whether_this_is_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(auth_mode="none")
-    monkeypatch.delenv("OMNIAGENT_LOCAL", raising=False)
-    assert not Application(PROJECT, AwsPlatform(settings)).local
-    monkeypatch.setenv("OMNIAGENT_LOCAL", "1")
-    assert Application(PROJECT, AwsPlatform(settings)).local
-
-
 @pytest.mark.parametrize("mistake", ["helper", Project, Agent("helper", "")])
 def test_a_project_file_that_defines_something_else_says_what_to_write(mistake: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"project.py must say `project = Project\(agent=…\)`, not "):
         get_application(mistake)
-
-
-def test_a_project_is_needed() -> None:
     with pytest.raises(ConfigurationError, match=r"Application\(project\) must be a Project"):
-        Application(PROJECT.agent)  # type: ignore[arg-type]
+        Application(mistake)
 
 
 async def test_a_serving_application_finishes_a_dead_turn(mongod: str) -> None:

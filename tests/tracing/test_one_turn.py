@@ -21,11 +21,9 @@ from omniagent.http.problems import Boundary
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id, user_id_of
-from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
+from omniagent.session.in_memory import InMemorySessionManager
 from omniagent.settings import Settings
 from omniagent.tracing import trace_operation, trace_request
-from omniagent.turns.memory_registry import MemoryRegistry
-from tests.fixtures.live_turns import begin_turn
 
 from .conftest import Recorded
 
@@ -96,30 +94,6 @@ def states(recorded: Recorded) -> list[tuple[object, ...]]:
     return [tuple(change[f"omniagent.state.{key}"] for key in ("name", "before", "after")) for change in changes]
 
 
-async def test_the_states_of_session_and_turn_are_on_the_turns_span(recorded: Recorded) -> None:
-    session = InMemorySessionManager("ada", "s-1")
-    stream = TurnOperator(Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello.")).run_stream("Hi.")
-    await stream.ended()
-    assert states(recorded) == [
-        ("session", "idle", "running"),
-        ("turn", "planned", "running"),
-        ("turn", "running", "complete"),
-        ("session", "running", "idle"),
-    ]
-
-
-async def test_a_turn_that_is_taken_over_has_been_running_all_along(recorded: Recorded) -> None:
-    session = InMemorySessionManager("ada", "s-1", store=InMemoryStore())
-    await begin_turn(session, "Hi.", is_dead=True)
-    runner = TurnOperator(
-        Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello."), registry=MemoryRegistry()
-    )
-    stream = await runner.take_up()
-    assert stream is not None
-    await stream.ended()
-    assert states(recorded) == [("turn", "running", "complete"), ("session", "running", "idle")]
-
-
 async def test_a_turn_that_is_stopped_tells_why(recorded: Recorded) -> None:
     @tool
     async def stop() -> None:
@@ -157,12 +131,14 @@ async def test_a_turn_that_waits_and_goes_on_is_known_to_spans_and_callbacks(rec
     runner = TurnOperator(agent, session, provider=ScriptedModel([ToolCall("pay")], "Done."))
     stream = runner.run_stream("Pay.")
     await stream.ended()
-    assert states(recorded)[2:] == [("turn", "running", "waiting"), ("session", "running", "waiting")]
+    begun = [("session", "idle", "running"), ("turn", "planned", "running")]
+    assert states(recorded) == [*begun, ("turn", "running", "waiting"), ("session", "running", "waiting")]
     assert recorded.attributes("turn")["omniagent.turn_status"] == "waiting"
     assert recorded.attributes("tool pay")["omniagent.tool_waits_for"] == "approval"
     recorded.forget()
     await runner.reply((await stream.result()).requests[0].approve()).ended()
-    assert states(recorded)[:2] == [("session", "waiting", "running"), ("turn", "waiting", "running")]
+    resumed = [("session", "waiting", "running"), ("turn", "waiting", "running")]
+    assert states(recorded) == [*resumed, ("turn", "running", "complete"), ("session", "running", "idle")]
     assert told == [False, "waiting", True, "complete"]
 
 

@@ -69,10 +69,11 @@ def trace_method(
         span_name = name or function.__qualname__
         system, _, operation = span_name.rpartition(".")
         implied = {DB_SYSTEM: system, DB_OPERATION: operation} if kind == SpanKind.DB and system else {}
+        all_attributes = {**implied, **(attributes or {})}
 
         @functools.wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
-            with trace_operation(span_name, kind=kind, attributes={**implied, **(attributes or {})}):
+            with trace_operation(span_name, kind=kind, attributes=all_attributes):
                 return await function(*args, **kwargs)
 
         return cast("F", call)
