@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from omniagent.aws.json_api import AwsJson
-from omniagent.aws.turn_table import DynamoTable, as_number, item_key
+from omniagent.aws.turn_table import DynamoTable, item_key
 from omniagent.budget.spending import Spending, SpendingCounter
 from omniagent.messages import Usage
 from omniagent.tracing import SpanKind, trace_method
@@ -36,8 +36,8 @@ class DynamoCounter(SpendingCounter):
             ExpressionAttributeNames={"#tokens": "tokens", "#estimated": "estimated"},
             ExpressionAttributeValues={
                 ":end": _end(now),
-                ":tokens": as_number(usage.total_tokens, whole=True),
-                ":estimated": as_number(usage.total_tokens if usage.estimated else 0, whole=True),
+                ":tokens": {"N": str(usage.total_tokens)},
+                ":estimated": {"N": str(usage.total_tokens if usage.estimated else 0)},
             },
             ReturnValues="ALL_NEW",
         )
@@ -84,7 +84,7 @@ def _key(user_id: str, day: str) -> dict[str, Any]:
 
 
 def _end(now: Spending) -> dict[str, str]:
-    return as_number(now.next_day.timestamp(), whole=True)
+    return {"N": str(int(now.next_day.timestamp()))}
 
 
 def _spending(item: dict[str, Any], now: Spending) -> Spending:

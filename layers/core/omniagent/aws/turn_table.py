@@ -71,10 +71,6 @@ def item_key(session: str, item: str) -> dict[str, Any]:
     return {"session_id": {"S": session}, "item": {"S": item}}
 
 
-def as_number(value: float, *, whole: bool = False) -> dict[str, str]:
-    return {"N": str(int(value)) if whole else f"{value:.3f}"}
-
-
 class DynamoRegistry(TurnRegistry):
     """The turn registry on DynamoDB."""
 
@@ -98,9 +94,9 @@ class DynamoRegistry(TurnRegistry):
             Item={
                 **item_key(session, _chunk(journal, chunk.number)),
                 "run": run,
-                "at": as_number(chunk.at.timestamp()),
+                "at": {"N": f"{chunk.at.timestamp():.3f}"},
                 "lines": {"B": b64encode(zlib.compress(chunk.lines, 1)).decode()},  # a tick then costs one write unit
-                "expires_at": self._expiry(),
+                "expires_at": {"N": str(int(self._clock() + self._kept_seconds))},
             },
             ConditionExpression="attribute_not_exists(session_id) OR #run = :run",
             ExpressionAttributeNames={"#run": "run"},
@@ -137,7 +133,10 @@ class DynamoRegistry(TurnRegistry):
             Key=item_key(session, f"signals#{journal}"),
             UpdateExpression=f"SET expires_at = :end{', #stop = :true' if stop else ''} ADD #mail :mail",
             ExpressionAttributeNames={"#mail": "mail"} | ({"#stop": "stop"} if stop else {}),
-            ExpressionAttributeValues={":end": self._expiry(), ":mail": {"N": str(int(mail))}}
+            ExpressionAttributeValues={
+                ":end": {"N": str(int(self._clock() + self._kept_seconds))},
+                ":mail": {"N": str(int(mail))},
+            }
             | ({":true": {"BOOL": True}} if stop else {}),
         )
 
@@ -155,8 +154,8 @@ class DynamoRegistry(TurnRegistry):
         change: dict[str, Any] = {
             "UpdateExpression": "SET #reader = :until, expires_at = :end",
             "ExpressionAttributeValues": {
-                ":until": as_number(now + seconds),
-                ":end": as_number(now + seconds + READERS_LIFE_SECONDS, whole=True),
+                ":until": {"N": f"{now + seconds:.3f}"},
+                ":end": {"N": str(int(now + seconds + READERS_LIFE_SECONDS))},
             },
         }
         if not seconds:
@@ -185,9 +184,6 @@ class DynamoRegistry(TurnRegistry):
 
     async def aclose(self) -> None:
         await self._table.aclose()
-
-    def _expiry(self) -> dict[str, str]:
-        return as_number(self._clock() + self._kept_seconds, whole=True)
 
 
 def _chunk(journal: str, number: int) -> str:
