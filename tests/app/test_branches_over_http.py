@@ -110,16 +110,6 @@ async def test_an_approval_on_an_inactive_branch_goes_on_there(chat: Chat) -> No
     assert len(await chat.tree()) == 6
 
 
-async def test_a_message_says_which_of_its_siblings_it_is(chat: Chat) -> None:
-    for text in ("one", "two", "three"):
-        await chat.send(text, "m1")
-    first, second, third = (each["message"]["id"] for each in await chat.tree() if each["parentId"] is None)
-    assert (await chat.http.put("/sessions/chat/branch", json={"nodeId": second})).status_code == 200
-    question, answer = (await chat.http.get("/sessions/chat/messages")).json()["messages"]
-    assert question["metadata"]["siblings"] == {"index": 2, "count": 3, "previous": first, "next": third}
-    assert "siblings" not in answer["metadata"]
-
-
 async def test_a_message_keeps_its_parts_and_metadata_as_sent(chat: Chat) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}, {"type": "data-cart", "data": {"items": 2}}]
     metadata = {"mine": 1, "nodeId": "of another message"}
