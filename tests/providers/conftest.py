@@ -1,18 +1,32 @@
 """Providers against the offline model, and no other."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
+import httpcore2
 import pytest
 import pytest_asyncio
+from anthropic.types import message_create_params
+from openai.types.chat import completion_create_params
+from openai.types.responses import response_create_params
+from pydantic import TypeAdapter
 
 from local.model import OfflineModel
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.api_provider import ApiProvider
-from omniagent.ai.providers.llm_provider import LLMProvider
+from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest
 from omniagent.network import AsyncioBackend
+from tests.providers.canned import Json
+from tests.providers.helpers import ask, streamed
 
 MakeProvider = Callable[..., ApiProvider]
+Sent = Callable[..., Awaitable[Json]]
+TYPES: dict[str, TypeAdapter[Any]] = {
+    "responses": TypeAdapter(response_create_params.ResponseCreateParamsStreaming),
+    "chat": TypeAdapter(completion_create_params.CompletionCreateParamsStreaming),
+    "messages": TypeAdapter(message_create_params.MessageCreateParamsStreaming),
+}
 CLAUDE = "claude-sonnet-5-5"
 
 
@@ -26,6 +40,20 @@ def only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
         return await connect(backend, host, *args, **options)
 
     monkeypatch.setattr(AsyncioBackend, "connect_tcp", refuse)
+
+
+@pytest.fixture
+def bodies(monkeypatch: pytest.MonkeyPatch) -> list[Json]:
+    """What is sent, wherever it is sent: nothing leaves the process."""
+    sent: list[Json] = []
+
+    async def refuse(_: httpcore2.AsyncConnectionPool, request: httpcore2.Request) -> httpcore2.Response:
+        assert isinstance(request.stream, AsyncIterable)
+        sent.append(json.loads(b"".join([piece async for piece in request.stream])))
+        return httpcore2.Response(400, content=b"that is all")
+
+    monkeypatch.setattr(httpcore2.AsyncConnectionPool, "handle_async_request", refuse)
+    return sent
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +79,19 @@ async def provider_of() -> AsyncIterator[MakeProvider]:
     yield make
     for provider in made:
         await provider.aclose()
+
+
+@pytest.fixture
+def sent(offline: OfflineModel, provider_of: MakeProvider) -> Sent:
+    """Send a request, and return its body: the offline model has accepted it, and it fits the SDK's types."""
+
+    async def send(
+        api: str, request: ModelRequest = ask("[echo:x]", tools=()), model: str = "", **options: Any
+    ) -> Json:
+        await streamed(provider_of(api, offline.base_url, model=model, **options), request)
+        body = offline.requests[-1].body
+        # The SDK's types have no sampling fields for Claude any more; older models take them.
+        TYPES[api].validate_python({name: value for name, value in body.items() if name != "temperature"})
+        return body
+
+    return send

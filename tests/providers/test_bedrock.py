@@ -86,7 +86,7 @@ async def test_a_token_of_the_role_replaces_the_signature(name: str, api: str, p
 
 async def test_a_token_is_cached_and_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = dict(KEYS)
-    token = RoleToken("us-east-1", "x-api-key", "", CredentialCache(environment))
+    token = RoleToken("us-east-1", CredentialCache(environment), "x-api-key")
     clock, made = [0.0], list[str]()
 
     def make(credentials: Credentials, *_: object) -> str:

@@ -153,16 +153,6 @@ def test_deltas_of_messages_are_joined_whatever_they_say(
     assert only(read(MessageReader(), [body]), ModelText) == ([ModelText("".join(texts))] if texts else [])
 
 
-@pytest.mark.parametrize("broken", [rb"\x", b"\x01"])
-def test_a_malformed_delta_of_messages_loses_none_before_it(broken: bytes) -> None:
-    deltas = frames(message_events(claude_text("a", "b", "c"), stop=None))
-    body = b"".join(deltas).replace(b'"c"', b'"' + broken + b'"')
-    told = MessageReader().read(EventDecoder().feed(body))
-    assert next(told) == ModelText("ab")
-    with pytest.raises(ModelStreamBroken):
-        list(told)
-
-
 def test_comments_ids_and_data_over_several_lines_are_read_as_the_standard_says() -> None:
     first, second = '{"choices": [', ' {"delta": {"content": "hi"}, "finish_reason": "stop"}]}'
     body = f": ping\n\nid: 7\nretry: 5\ndata:{first}\ndata: {second}\n\n"

@@ -1,9 +1,5 @@
 """What is sent to servers that want Chat Completions differently."""
 
-import json
-from collections.abc import AsyncIterable
-
-import httpcore2
 import pytest
 
 from omniagent.ai.providers import get_llm_provider
@@ -15,20 +11,6 @@ from tests.providers.helpers import answer, called, streamed
 
 OPENAI_ID = "call_PTLP8xhu3uwZk4l3nlnrrJha"
 MISTRAL_ID = "D681PevKs"
-
-
-@pytest.fixture
-def bodies(monkeypatch: pytest.MonkeyPatch) -> list[Json]:
-    """What is sent, wherever it is sent: nothing leaves the process."""
-    sent: list[Json] = []
-
-    async def refuse(_: httpcore2.AsyncConnectionPool, request: httpcore2.Request) -> httpcore2.Response:
-        assert isinstance(request.stream, AsyncIterable)
-        sent.append(json.loads(b"".join([piece async for piece in request.stream])))
-        return httpcore2.Response(400, content=b"that is all")
-
-    monkeypatch.setattr(httpcore2.AsyncConnectionPool, "handle_async_request", refuse)
-    return sent
 
 
 async def send(model: str, base_url: str, *parts: Part) -> None:

@@ -17,8 +17,8 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolStart,
 )
 from omniagent.ai.providers.openai.openai_chat import ChatReader, ThinkingReader
+from omniagent.ai.providers.openai.openai_provider import ThinkTagsMode
 from omniagent.ai.providers.openai.openai_responses import ResponseReader
-from omniagent.ai.providers.openai.think_tags import ThinkTagsMode
 from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import FinishReason, Usage
 from tests.providers.canned import Json, chat_chunks, frames, reply, saying, serve, stream, text_deltas
@@ -229,7 +229,8 @@ def test_arguments_may_be_an_object() -> None:
         ("length", "length"),
         ("model_length", "length"),
         ("content_filter", "content-filter"),
-        ("eos", "other"),
+        ("eos", "stop"),
+        ("unheard-of", "other"),
     ],
 )
 def test_a_finish_reason_becomes_ours(finish: str, reason: FinishReason) -> None:

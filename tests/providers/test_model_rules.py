@@ -1,26 +1,17 @@
 """What a model refuses is not sent; what its API refuses by name is left out, once and from then on."""
 
-from typing import Any
-
 import pytest
 
 from local.model import OfflineModel
 from omniagent.ai.providers.llm_provider import Overrides
 from omniagent.ai.providers.model_rules import rules_of
 from omniagent.errors import ConfigurationError, ModelRejected
-from tests.providers.canned import Canned, Json, chat_chunks, frames, reply, serve, stream, text_deltas
-from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import ADD, APIS, ask, streamed, text_of
+from tests.providers.canned import Json, chat_chunks, frames, reply, serve, stream, text_deltas
+from tests.providers.conftest import MakeProvider, Sent
+from tests.providers.helpers import APIS, ask, streamed, text_of
 
 HELLO = stream(frames(text_deltas("Hello", ".")))
 SAMPLING = {"temperature": 0.5, "top_p": 0.9}
-
-
-async def sent(offline: OfflineModel, provider_of: MakeProvider, model: str, api: str, **options: Any) -> Json:
-    tools = options.pop("tools", ())
-    provider = provider_of(api, offline.base_url, model=model, **options)
-    await streamed(provider, ask("[echo:x]", tools=tools))
-    return offline.requests[-1].body
 
 
 def effort(api: str, name: str | None) -> Json:
@@ -58,10 +49,8 @@ async def test_sampling_is_sent_only_to_a_model_that_takes_it(
 
 @pytest.mark.parametrize("chosen", [None, "high"])
 @pytest.mark.parametrize("model", ["gpt-6-sol", "gpt-6-luna"])
-async def test_chat_tools_of_gpt_6_are_called_without_reasoning(
-    model: str, chosen: str | None, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    body = await sent(offline, provider_of, model, "chat", tools=[ADD], extra=effort("chat", chosen))
+async def test_chat_tools_of_gpt_6_are_called_without_reasoning(model: str, chosen: str | None, sent: Sent) -> None:
+    body = await sent("chat", ask("[echo:x]"), model, extra=effort("chat", chosen))
     assert body["reasoning_effort"] == "none"
 
 
@@ -73,18 +62,14 @@ async def test_a_model_without_chat_tools_names_the_api_to_set(
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_an_effort_that_the_model_lacks_becomes_the_nearest(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    body = await sent(offline, provider_of, "gpt-6-astra", api, extra=effort(api, "none"))
+async def test_an_effort_that_the_model_lacks_becomes_the_nearest(api: str, sent: Sent) -> None:
+    body = await sent(api, model="gpt-6-astra", extra=effort(api, "none"))
     assert body.items() >= effort(api, "low").items()
 
 
 @pytest.mark.parametrize(("api", "limit"), [("responses", "max_output_tokens"), ("chat", "max_completion_tokens")])
-async def test_an_output_limit_is_at_most_that_of_the_model(
-    api: str, limit: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    body = await sent(offline, provider_of, "gpt-6-luna", api, max_output_tokens=10**9)
+async def test_an_output_limit_is_at_most_that_of_the_model(api: str, limit: str, sent: Sent) -> None:
+    body = await sent(api, max_output_tokens=10**9)
     assert body[limit] == rules_of("gpt-6-luna").max_output
 
 
@@ -142,26 +127,21 @@ async def test_strict_is_dropped_from_every_tool_when_refused(api: str, provider
     assert [("strict" in (tool.get("function") or tool)) for tool in tools] == [True, False]
 
 
-async def requests_after(provider_of: MakeProvider, status: int, error: Json, extra: Json, *, calls: int = 1) -> Canned:
-    async with serve(reply(status, {"error": error})) as server:
-        provider = provider_of("responses", server.base_url, model="llama3", extra=extra, max_retries=0)
-        for _ in range(calls):
+@pytest.mark.parametrize(
+    ("status", "param", "sent"),
+    [
+        *((400, param, [True]) for param in ("input[0].content", "store", "model", "tools[0].name", "unknown", None)),
+        (400, "top_p", [True, False]),
+        (413, "top_p", [True]),
+    ],
+    ids=str,
+)
+async def test_a_refusal_is_retried_once_without_a_field_that_is_not_needed(
+    status: int, param: str | None, sent: list[bool], provider_of: MakeProvider
+) -> None:
+    async with serve(reply(status, {"error": {"message": "No.", "param": param}})) as server:
+        provider = provider_of("responses", server.base_url, model="llama3", extra={"top_p": 1}, max_retries=0)
+        for _ in range(2):  # a field that was not to blame is sent again
             with pytest.raises(ModelRejected):
-                await streamed(provider, ask("Hi.", overrides=Overrides()))
-    return server
-
-
-@pytest.mark.parametrize("param", ["input[0].content", "store", "model", "tools[0].name", "unknown", None])
-async def test_a_refusal_of_what_is_needed_is_not_retried(param: str | None, provider_of: MakeProvider) -> None:
-    server = await requests_after(provider_of, 400, {"message": "Invalid.", "param": param}, {"top_p": 1})
-    assert len(server.bodies) == 1
-
-
-async def test_a_field_is_left_out_once_per_call(provider_of: MakeProvider) -> None:
-    server = await requests_after(provider_of, 400, {"message": "No.", "param": "top_p"}, {"top_p": 1}, calls=2)
-    assert ["top_p" in body for body in server.bodies] == [True, False] * 2, "sent again: it was not to blame"
-
-
-async def test_only_a_bad_request_is_retried_without_a_field(provider_of: MakeProvider) -> None:
-    server = await requests_after(provider_of, 413, {"message": "No.", "param": "top_p"}, {"top_p": 1})
-    assert len(server.bodies) == 1
+                await streamed(provider, ask("Hi."))
+    assert ["top_p" in body for body in server.bodies] == sent * 2

@@ -1,54 +1,29 @@
-"""What is sent to the APIs: typed as the SDK types it, and never refused for what was stored."""
+"""What is sent to the APIs: typed as the SDKs type it, and never refused for what was stored."""
 
-import json
-from collections.abc import AsyncIterable
 from dataclasses import replace
 from typing import Any
 
-import httpcore2
 import pytest
-from anthropic.types import message_create_params
-from openai.types.chat import completion_create_params
-from openai.types.responses import response_create_params
-from pydantic import TypeAdapter
 
 from local.model import OfflineModel
 from omniagent.ai.prompts import summary_message
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelRequest, OutputFormat, Overrides
 from omniagent.errors import ModelRejected
-from omniagent.messages import (
-    ORPHAN_ERROR,
-    ChatMessage,
-    Part,
-    ReasoningPart,
-    StepPart,
-    TextPart,
-)
-from tests.providers.canned import Json
-from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import ADD, ALL_APIS, APIS, CITY, answer, ask, called, finish_of, only, streamed, text_of
+from omniagent.messages import ORPHAN_ERROR, ChatMessage, Part, ReasoningPart, StepPart, TextPart
+from tests.providers.canned import Json, claude_text, frames, message_events, reply, serve, stream
+from tests.providers.conftest import MakeProvider, Sent
+from tests.providers.helpers import ADD, ALL_APIS, APIS, CITY, answer, ask, called, only, streamed, text_of
 
 SEALED = {"id": "rs_1", "summary": [], "encrypted_content": "sealed"}
-TYPES: dict[str, TypeAdapter[Any]] = {
-    "responses": TypeAdapter(response_create_params.ResponseCreateParamsStreaming),
-    "chat": TypeAdapter(completion_create_params.CompletionCreateParamsStreaming),
-    "messages": TypeAdapter(message_create_params.MessageCreateParamsStreaming),
-}
+QUESTION = ChatMessage.user("[echo:x]")
 
 
-async def sent(provider_of: MakeProvider, offline: OfflineModel, api: str, *messages: ChatMessage) -> Json:
-    """The body of the request for these messages, after the model has accepted it."""
-    provider = provider_of(api, offline.base_url, model="" if api == "messages" else "gpt-6-sol")
-    assert finish_of(await streamed(provider, ModelRequest("Be brief.", messages, [ADD]))).reason == "stop"
-    body = offline.requests[-1].body
-    TYPES[api].validate_python(body)
-    return body
+def chat(*messages: ChatMessage) -> ModelRequest:
+    return ModelRequest("Be brief.", messages, [ADD])
 
 
-async def test_a_turn_with_tools_is_told_to_responses_step_by_step(
-    offline: OfflineModel, provider_of: MakeProvider
-) -> None:
+async def test_a_turn_with_tools_is_told_to_responses_step_by_step(sent: Sent) -> None:
     turn = answer(
         StepPart(),
         TextPart(text="Adding."),
@@ -57,7 +32,7 @@ async def test_a_turn_with_tools_is_told_to_responses_step_by_step(
         StepPart(),
         TextPart(text="Done."),
     )
-    body = await sent(provider_of, offline, "responses", ChatMessage.user("Add."), turn, ChatMessage.user("[echo:x]"))
+    body = await sent("responses", chat(ChatMessage.user("Add."), turn, QUESTION), "gpt-6-sol")
     assert body["instructions"] == "Be brief."
     assert body["store"] is False
     assert body["input"] == [
@@ -72,11 +47,9 @@ async def test_a_turn_with_tools_is_told_to_responses_step_by_step(
     ]
 
 
-async def test_a_turn_with_tools_is_told_to_chat_completions_step_by_step(
-    offline: OfflineModel, provider_of: MakeProvider
-) -> None:
+async def test_a_turn_with_tools_is_told_to_chat_completions_step_by_step(sent: Sent) -> None:
     turn = answer(StepPart(), called("call_1"), called("call_2"), StepPart(), TextPart(text="Done."))
-    body = await sent(provider_of, offline, "chat", ChatMessage.user("Add."), turn, ChatMessage.user("[echo:x]"))
+    body = await sent("chat", chat(ChatMessage.user("Add."), turn, QUESTION), "gpt-6-sol")
     calls = [
         {"id": call_id, "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
         for call_id in ("call_1", "call_2")
@@ -113,21 +86,17 @@ BROKEN_TURNS: dict[str, list[Part]] = {
 
 @pytest.mark.parametrize("api", ALL_APIS)
 @pytest.mark.parametrize("name", BROKEN_TURNS)
-async def test_no_turn_makes_the_api_refuse_its_next_step_or_the_next_turn(
-    name: str, api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    question, said = ChatMessage.user("[echo:x]"), answer(*BROKEN_TURNS[name])
-    await sent(provider_of, offline, api, question, said)
-    await sent(provider_of, offline, api, ChatMessage.user("Good morning."), said, question)
+async def test_no_turn_makes_the_api_refuse_its_next_step_or_the_next_turn(name: str, api: str, sent: Sent) -> None:
+    question, said = QUESTION, answer(*BROKEN_TURNS[name])
+    await sent(api, chat(question, said))
+    await sent(api, chat(ChatMessage.user("Good morning."), said, question))
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_the_model_reads_why_a_tool_failed_and_that_a_call_was_interrupted(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
+async def test_the_model_reads_why_a_tool_failed_and_that_a_call_was_interrupted(api: str, sent: Sent) -> None:
     failed = called("call_1", output=None, error="No such city: Atlantis.", public_error="The tool failed.")
     turn = answer(StepPart(), failed, called("call_2", done=False))
-    body = await sent(provider_of, offline, api, ChatMessage.user("Add."), turn, ChatMessage.user("[echo:x]"))
+    body = await sent(api, chat(ChatMessage.user("Add."), turn, QUESTION))
     items = body["input"] if api == "responses" else body["messages"]
     told = [
         item.get("output") or item.get("content") for item in items if "output" in item or item.get("role") == "tool"
@@ -135,33 +104,27 @@ async def test_the_model_reads_why_a_tool_failed_and_that_a_call_was_interrupted
     assert told == ["No such city: Atlantis.", ORPHAN_ERROR]
 
 
-async def test_chat_completions_are_never_sent_two_user_messages_in_a_row(
-    offline: OfflineModel, provider_of: MakeProvider
-) -> None:
+async def test_chat_completions_are_never_sent_two_user_messages_in_a_row(sent: Sent) -> None:
     summary = summary_message("My name is Ada.")
-    messages = [summary, ChatMessage.user("Hi."), answer(StepPart()), ChatMessage.user("[echo:x]")]
-    body = await sent(provider_of, offline, "chat", *messages)
+    messages = [summary, ChatMessage.user("Hi."), answer(StepPart()), QUESTION]
+    body = await sent("chat", chat(*messages), "gpt-6-sol")
     assert body["messages"] == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": f"{summary.text}\n\nHi.\n\n[echo:x]"},
     ]
 
 
-async def test_chat_completions_are_never_sent_a_user_message_after_a_tools_output(
-    offline: OfflineModel, provider_of: MakeProvider
-) -> None:
+async def test_chat_completions_are_never_sent_a_user_message_after_a_tools_output(sent: Sent) -> None:
     stopped = answer(StepPart(), called("call_1"), called("call_2"))
-    body = await sent(provider_of, offline, "chat", ChatMessage.user("Add."), stopped, ChatMessage.user("[echo:x]"))
+    body = await sent("chat", chat(ChatMessage.user("Add."), stopped, QUESTION), "gpt-6-sol")
     roles = ["system", "user", "assistant", "tool", "tool", "assistant", "user"]
     assert [message["role"] for message in body["messages"]] == roles
     assert body["messages"][-2]["content"]
 
 
-async def test_reasoning_is_handed_back_within_its_turn_and_not_after(
-    offline: OfflineModel, provider_of: MakeProvider
-) -> None:
+async def test_reasoning_is_handed_back_within_its_turn_and_not_after(sent: Sent) -> None:
     step = answer(StepPart(), ReasoningPart(text="Hm.", provider_data=SEALED), called("call_1"))
-    during = await sent(provider_of, offline, "responses", ChatMessage.user("[echo:x]"), step)
+    during = await sent("responses", chat(QUESTION, step), "gpt-6-sol")
     assert [item["type"] for item in during["input"]] == [
         "message",
         "reasoning",
@@ -169,7 +132,7 @@ async def test_reasoning_is_handed_back_within_its_turn_and_not_after(
         "function_call_output",
     ]
     assert during["input"][1] == {"type": "reasoning", **SEALED}
-    after = await sent(provider_of, offline, "responses", ChatMessage.user("Hi."), step, ChatMessage.user("[echo:x]"))
+    after = await sent("responses", chat(ChatMessage.user("Hi."), step, QUESTION), "gpt-6-sol")
     assert "reasoning" not in [item["type"] for item in after["input"]]
 
 
@@ -177,9 +140,7 @@ def marked(text: str = "", model: str = "gpt-6-sol", **data: Any) -> ReasoningPa
     return ReasoningPart(text=text, provider_data={"model": model, **data})
 
 
-async def test_a_model_is_sent_what_it_requires_back_of_its_reasoning(
-    offline: OfflineModel, provider_of: MakeProvider
-) -> None:
+async def test_a_model_is_sent_what_it_requires_back_of_its_reasoning(sent: Sent) -> None:
     details = [{"type": "reasoning.encrypted", "data": "sealed"}]
     turn = answer(
         StepPart(),
@@ -194,7 +155,7 @@ async def test_a_model_is_sent_what_it_requires_back_of_its_reasoning(
         marked("Ah.", field="reasoning_content"),
         TextPart(text="Done."),
     )
-    body = await sent(provider_of, offline, "chat", ChatMessage.user("Add."), turn, ChatMessage.user("[echo:x]"))
+    body = await sent("chat", chat(ChatMessage.user("Add."), turn, QUESTION), "gpt-6-sol")
     first, _, second, _, last, _ = body["messages"][2:]
     assert [message.get("reasoning_content") for message in (first, second, last)] == ["Hm.", "", "Ah."]
     assert first["tool_calls"][0]["extra_content"] == {"google": {"thought_signature": "sealed"}}
@@ -211,11 +172,9 @@ OTHERS: dict[str, list[Part]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-async def test_no_other_reasoning_is_sent_to_chat_completions(
-    name: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
+async def test_no_other_reasoning_is_sent_to_chat_completions(name: str, sent: Sent) -> None:
     history = [ChatMessage.user("Add."), answer(StepPart(), *OTHERS[name])]
-    body = await sent(provider_of, offline, "chat", *history, ChatMessage.user("[echo:x]"))
+    body = await sent("chat", chat(*history, QUESTION), "gpt-6-sol")
     for message in body["messages"]:
         assert set(message) <= {"role", "content", "tool_calls", "tool_call_id"}
         assert all(set(call) == {"id", "type", "function"} for call in message.get("tool_calls", ()))
@@ -244,70 +203,59 @@ async def test_only_a_model_that_reasons_is_asked_for_its_sealed_reasoning(
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_tools_are_strict_and_nothing_is_sent_that_was_not_asked_for(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    provider = provider_of(api, offline.base_url, model="llama3")
-    await streamed(provider, ask("[echo:x]"))
-    body = offline.requests[-1].body
+async def test_tools_are_strict_and_nothing_is_sent_that_was_not_asked_for(api: str, sent: Sent) -> None:
+    body = await sent(api, ask("[echo:x]"), "llama3")
     (tool,) = body["tools"]
     assert (tool if api == "responses" else tool["function"])["strict"] is True
     always = {"responses": {"instructions", "input", "store"}, "chat": {"messages", "stream_options"}}
     assert set(body) == {"model", "tools", "stream"} | always[api]
-    await streamed(provider, ask("[echo:x]", tools=()))
-    assert "tools" not in offline.requests[-1].body
+    assert "tools" not in await sent(api, model="llama3")
 
 
 @pytest.mark.parametrize(("api", "limit"), [("responses", "max_output_tokens"), ("chat", "max_completion_tokens")])
-async def test_a_call_overrides_what_the_provider_was_told(
-    api: str, limit: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    provider = provider_of(
-        api, offline.base_url, temperature=0.1, max_output_tokens=900, parallel_tool_calls=False, extra={"user": "u"}
-    )
-    await streamed(provider, ask("[echo:x]"))
-    body = offline.requests[-1].body
-    assert (body["temperature"], body[limit], body["user"]) == (0.1, 900, "u")
-    assert body["parallel_tool_calls"] is False
-
-    await streamed(provider, ask("[echo:x]", overrides=Overrides(temperature=0.0, extra={"user": "v"})))
-    body = offline.requests[-1].body
+async def test_a_call_overrides_what_the_provider_was_told(api: str, limit: str, sent: Sent) -> None:
+    options: Json = {"temperature": 0.1, "max_output_tokens": 900, "parallel_tool_calls": False, "extra": {"user": "u"}}
+    body = await sent(api, ask("[echo:x]"), **options)
+    assert (body["temperature"], body[limit], body["user"], body["parallel_tool_calls"]) == (0.1, 900, "u", False)
+    called = Overrides(temperature=0.0, extra={"user": "v"})
+    body = await sent(api, ask("[echo:x]", overrides=called), **options)
     assert (body["temperature"], body[limit], body["user"]) == (0.0, 900, "v")
 
 
+def effort(api: str, name: str) -> Json:
+    return {"reasoning": {"effort": name}} if api == "responses" else {"reasoning_effort": name}
+
+
+def efforts(body: Json) -> Json:
+    return {name: body[name] for name in ("reasoning", "reasoning_effort") if name in body}
+
+
 @pytest.mark.parametrize("api", APIS)
-async def test_a_call_of_another_model_takes_nothing_that_was_meant_for_the_first(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    extra = {"reasoning": {"effort": "high"}} if api == "responses" else {"reasoning_effort": "high"}
-    provider = provider_of(api, offline.base_url, model="gpt-6-sol", extra=extra)
-    await streamed(provider, ask("Hi.", overrides=Overrides(model="llama3", temperature=0.3)))
-    body = offline.requests[-1].body
+async def test_a_call_of_another_model_takes_nothing_that_was_meant_for_the_first(api: str, sent: Sent) -> None:
+    request = ask("Hi.", overrides=Overrides(model="llama3", temperature=0.3))
+    body = await sent(api, request, "gpt-6-sol", extra=effort(api, "high"))
     assert (body["model"], body["temperature"]) == ("llama3", 0.3)
-    assert not {*extra, "include"} & set(body)
-
-
-EFFORTS: dict[str, Any] = {"responses": {"reasoning": {"effort": "none"}}, "chat": {"reasoning_effort": "none"}}
-
-
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("model", ["gpt-6-luna", "gpt-6-luna-2026-09-01", "openai/gpt-6-luna", "us.openai.gpt-6-luna"])
-async def test_gpt_6_luna_is_sent_the_effort_none_by_default(
-    api: str, model: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    await streamed(provider_of(api, offline.base_url, model=f"openai/{model}"), ask("[echo:x]"))
-    body = offline.requests[-1].body
-    assert body.items() >= {"model": model, **EFFORTS[api]}.items()
-    TYPES[api].validate_python(body)
+    assert not efforts(body)
+    assert "include" not in body
 
 
 @pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("model", ["gpt-6-sol", "gpt-6.1-luna", "llama3", "mistral-large", "my-gpt-6-luna"])
-async def test_no_other_model_is_sent_an_effort_that_nobody_chose(
-    api: str, model: str, offline: OfflineModel, provider_of: MakeProvider
+@pytest.mark.parametrize(
+    ("model", "is_sent"),
+    [
+        ("gpt-6-luna", True),
+        ("gpt-6-luna-2026-09-01", True),
+        ("us.openai.gpt-6-luna", True),
+        ("gpt-6-sol", False),
+        ("gpt-6.1-luna", False),
+        ("llama3", False),
+        ("my-gpt-6-luna", False),
+    ],
+)
+async def test_only_gpt_6_luna_is_sent_the_effort_none_by_default(
+    model: str, is_sent: bool, api: str, sent: Sent
 ) -> None:
-    await streamed(provider_of(api, offline.base_url, model=model), ask("[echo:x]", tools=()))
-    assert not {"reasoning", "reasoning_effort"} & set(offline.requests[-1].body)
+    assert efforts(await sent(api, model=f"openai/{model}")) == (effort(api, "none") if is_sent else {})
 
 
 @pytest.mark.parametrize(
@@ -319,26 +267,14 @@ async def test_no_other_model_is_sent_an_effort_that_nobody_chose(
         ("chat", {"reasoning": {"effort": "high"}}),
     ],
 )
-async def test_a_chosen_effort_replaces_the_default(
-    api: str, chosen: Json, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    by_call, by_provider = Overrides(extra=chosen), Overrides()
-    for extra, overrides in (({}, by_call), (chosen, by_provider)):
-        request = ask("[echo:x]", tools=(), overrides=overrides)
-        await streamed(provider_of(api, offline.base_url, extra=extra), request)
-        body = offline.requests[-1].body
-        assert {name: body[name] for name in ("reasoning", "reasoning_effort") if name in body} == chosen
+async def test_a_chosen_effort_replaces_the_default(api: str, chosen: Json, sent: Sent) -> None:
+    assert efforts(await sent(api, extra=chosen)) == chosen
+    assert efforts(await sent(api, ask("[echo:x]", tools=(), overrides=Overrides(extra=chosen)))) == chosen
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_an_answer_is_asked_for_as_json_of_a_schema(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    request = replace(ask("The weather in Lisbon?", tools=()), output=OutputFormat("weather", CITY))
-    events = await streamed(provider_of(api, offline.base_url), request)
-    assert json.loads(text_of(events)) == {"city": "Lisbon"}
-    body = offline.requests[-1].body
-    TYPES[api].validate_python(body)
+async def test_an_answer_is_asked_for_as_json_of_a_schema(api: str, sent: Sent) -> None:
+    body = await sent(api, replace(ask("In Lisbon?", tools=()), output=OutputFormat("weather", CITY)))
     schema = {"name": "weather", "schema": CITY, "strict": True}
     if api == "responses":
         assert body["text"] == {"format": {"type": "json_schema", **schema}}
@@ -352,40 +288,17 @@ IDENTIFIERS = {"prompt_cache_key": "session-1", "safety_identifier": "hash-1"}
 
 @pytest.mark.parametrize("api", APIS)
 async def test_a_compatible_server_is_not_sent_the_session_and_the_user_unless_it_takes_them(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
+    api: str, sent: Sent
 ) -> None:
-    await streamed(provider_of(api, offline.base_url), IDENTIFIED)
-    assert not IDENTIFIERS.keys() & offline.requests[-1].body.keys()
-    await streamed(provider_of(api, offline.base_url, identifiers=True), IDENTIFIED)
-    body = offline.requests[-1].body
-    TYPES[api].validate_python(body)
-    assert {name: body[name] for name in IDENTIFIERS} == IDENTIFIERS
+    assert not IDENTIFIERS.keys() & (await sent(api, IDENTIFIED)).keys()
+    assert (await sent(api, IDENTIFIED, identifiers=True)).items() >= IDENTIFIERS.items()
+    requests = [replace(IDENTIFIED, cache_key=session * 100) for session in ("a", "a", "b")]
+    keys = [(await sent(api, each, identifiers=True))["prompt_cache_key"] for each in requests]
+    assert keys[0] == keys[1] != keys[2], "one that is too long is hashed"
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_an_identifier_that_is_too_long_for_the_api_is_hashed(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    provider = provider_of(api, offline.base_url, identifiers=True)
-    keys = []
-    for session in ("a", "a", "b"):
-        await streamed(provider, replace(IDENTIFIED, cache_key=session * 100))
-        keys.append(offline.requests[-1].body["prompt_cache_key"])
-    assert keys[0] == keys[1] != keys[2]
-
-
-@pytest.mark.parametrize("api", APIS)
-async def test_openai_itself_is_sent_the_session_and_the_user(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies: list[Json] = []
-
-    async def answer_here(_: httpcore2.AsyncConnectionPool, request: httpcore2.Request) -> httpcore2.Response:
-        assert request.url.host == b"api.openai.com"
-        assert isinstance(request.stream, AsyncIterable)
-        bodies.append(json.loads(b"".join([piece async for piece in request.stream])))
-        refusal = {"error": {"message": "that is all", "code": "invalid_prompt"}}
-        return httpcore2.Response(400, content=json.dumps(refusal).encode())
-
-    monkeypatch.setattr(httpcore2.AsyncConnectionPool, "handle_async_request", answer_here)
+async def test_openai_itself_is_sent_the_session_and_the_user(api: str, bodies: list[Json]) -> None:
     provider = get_llm_provider("gpt-6-luna", api=api, api_key="none")
     for request in (IDENTIFIED, ask("[echo:x]")):
         with pytest.raises(ModelRejected):
@@ -393,3 +306,84 @@ async def test_openai_itself_is_sent_the_session_and_the_user(api: str, monkeypa
     await provider.aclose()
     assert {name: bodies[0][name] for name in IDENTIFIERS} == IDENTIFIERS
     assert not IDENTIFIERS.keys() & bodies[1].keys()
+
+
+TODAY = "Today is Monday."
+HISTORY = [ChatMessage.user("Hello."), ChatMessage.assistant("Hi.")]
+DATED = [*HISTORY, ChatMessage.user("Add."), ChatMessage.system(TODAY)]
+STEP = answer(StepPart(), TextPart(text="Adding."), called("call_1"))
+
+
+def outline(body: Json) -> list[tuple[str, str]]:
+    """Role and text of each message."""
+
+    def text(message: Json) -> str:
+        content = message["content"]
+        return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
+
+    messages = body.get("input") or body["messages"]
+    return [(message["role"], text(message)) for message in messages if message.get("content")]
+
+
+@pytest.mark.parametrize(
+    ("api", "model", "role"),
+    [
+        ("responses", "gpt-6-sol", "developer"),
+        ("chat", "gpt-6-luna", "system"),
+        ("messages", "claude-sonnet-5-5", "system"),
+    ],
+)
+async def test_instructions_of_the_turn_follow_the_question_and_stay_there(
+    api: str, model: str, role: str, sent: Sent
+) -> None:
+    first, second, joined = [
+        await sent(api, chat(*DATED, *more), model) for more in ([], [STEP], [ChatMessage.user("Quickly.")])
+    ]
+    assert outline(first)[-2:] == [("user", "Add."), (role, TODAY)]
+    field = "input" if api == "responses" else "messages"
+    assert second[field][: len(first[field])] == first[field]
+    assert (role, TODAY) in outline(joined)
+
+
+@pytest.mark.parametrize(
+    ("api", "model"), [("responses", "llama3"), ("chat", "llama3"), ("messages", "claude-opus-4-6")]
+)
+async def test_another_model_reads_the_instructions_of_the_turn_first(api: str, model: str, sent: Sent) -> None:
+    body = await sent(api, chat(*DATED), model)
+    match api:
+        case "responses":
+            assert body["instructions"] == f"Be brief.\n\n{TODAY}"
+        case "chat":
+            assert body["messages"][0] == {"role": "system", "content": f"Be brief.\n\n{TODAY}"}
+        case _:
+            stable = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
+            assert body["system"] == [stable, {"type": "text", "text": TODAY}]
+    assert outline(body)[-1] == ("user", "Add.")
+
+
+async def test_a_model_that_refuses_instructions_late_is_asked_again(provider_of: MakeProvider) -> None:
+    refusal = {"error": {"type": "invalid_request_error", "message": "role 'system' is not supported on this model"}}
+    async with serve(reply(400, refusal), stream(frames(message_events(claude_text("Hello."))))) as server:
+        provider = provider_of("messages", server.base_url)
+        for _ in range(2):
+            assert text_of(await streamed(provider, ModelRequest("Be brief.", DATED))) == "Hello."
+    assert ["system" in dict(outline(body)) for body in server.bodies] == [True, False, False]
+    assert [TODAY in str(body["system"]) for body in server.bodies] == [False, True, True]
+
+
+async def test_claude_caches_up_to_the_questions(sent: Sent) -> None:
+    body = await sent("messages", chat(*DATED, STEP))
+    marked = [block["text"] for message in body["messages"] for block in message["content"] if "cache_control" in block]
+    assert marked == ["Hello.", "Add."]
+    body = await sent("messages", chat(*HISTORY, ChatMessage.user("Add.")))
+    assert "cache_control" not in str(body["messages"])
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(("model", "is_marked"), [("gpt-6-luna", True), ("gpt-5.6", True), ("gpt-5.4", False)])
+async def test_openai_is_told_where_its_cache_ends_if_it_needs_that(
+    api: str, model: str, is_marked: bool, sent: Sent
+) -> None:
+    body = await sent(api, ModelRequest("", DATED), model, identifiers=True)
+    marks = ["prompt_cache_breakpoint" in str(item) for item in body["input" if api == "responses" else "messages"]]
+    assert marks == [is_marked, False, is_marked, False]

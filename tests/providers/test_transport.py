@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from local.model import OfflineModel
-from omniagent.ai.providers import get_llm_provider, http_client
+from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.llm_provider import ModelText
 from omniagent.errors import (
     ConfigurationError,
@@ -19,35 +19,26 @@ from omniagent.errors import (
     ModelStreamBroken,
     ModelUnavailable,
 )
-from omniagent.network import peer_timeout
 from tests.providers.canned import frames, reply, saying, serve, stream, text_deltas
 from tests.providers.conftest import MakeProvider
 from tests.providers.helpers import ALL_APIS, ask, streamed, text_of
 
 HELLO = stream(frames(text_deltas("Hello", ".")))
-CLIENTS = ("responses", "messages")
-"""One API of each vendor: they share a client."""
 REFUSED = reply(401, {"error": {"message": "Incorrect API key provided.", "code": "invalid_api_key"}})
 
 
-def hello(api: str) -> bytes:
-    return stream(saying(api, "Hello", "."))
-
-
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_closing_the_stream_hangs_up_at_once(api: str, provider_of: MakeProvider) -> None:
+async def test_closing_the_stream_hangs_up_at_once(provider_of: MakeProvider) -> None:
     async with OfflineModel() as model:
-        provider = provider_of(api, model.base_url)
+        provider = provider_of("responses", model.base_url)
         async with aclosing(provider.stream(ask("[stall] [long:100]"))) as events:
             assert isinstance(await anext(events), ModelText)
         await model.until(lambda journal: journal.disconnects == 1)
 
 
 @pytest.mark.parametrize("prompt", ["[stall] [long:100]", "[stall:first] Hello."])
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_cancelling_the_reader_hangs_up_at_once(api: str, prompt: str, provider_of: MakeProvider) -> None:
+async def test_cancelling_the_reader_hangs_up_at_once(prompt: str, provider_of: MakeProvider) -> None:
     async with OfflineModel() as model:
-        provider = provider_of(api, model.base_url)
+        provider = provider_of("responses", model.base_url)
         reading = asyncio.create_task(streamed(provider, ask(prompt)))
         await model.until(lambda journal: journal.active == 1)
         reading.cancel()
@@ -56,38 +47,33 @@ async def test_cancelling_the_reader_hangs_up_at_once(api: str, prompt: str, pro
         await model.until(lambda journal: journal.disconnects == 1)
 
 
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_the_conversation_is_not_taken_elsewhere_by_a_redirect(api: str, provider_of: MakeProvider) -> None:
+async def test_the_conversation_is_not_taken_elsewhere_by_a_redirect(provider_of: MakeProvider) -> None:
     async with serve(HELLO) as elsewhere:
         moved = f"HTTP/1.1 307 Moved\r\nlocation: {elsewhere.base_url}\r\ncontent-length: 0\r\n\r\n"
         async with serve(moved.encode()) as server:
             with pytest.raises(ModelRejected, match="status_code 307"):
-                await streamed(provider_of(api, server.base_url), ask("A secret."))
+                await streamed(provider_of("responses", server.base_url), ask("A secret."))
     assert (len(server.bodies), elsewhere.bodies) == (1, [])
 
 
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_a_server_that_is_not_there_is_unavailable(api: str, provider_of: MakeProvider) -> None:
-    async with serve(hello(api)) as server:
+async def test_a_server_that_is_not_there_is_unavailable(provider_of: MakeProvider) -> None:
+    async with serve(HELLO) as server:
         pass
     with pytest.raises(ModelUnavailable):
-        await streamed(provider_of(api, server.base_url, max_retries=0), ask("Hi."))
+        await streamed(provider_of("responses", server.base_url, max_retries=0), ask("Hi."))
 
 
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_one_connection_serves_call_after_call(api: str, provider_of: MakeProvider) -> None:
-    async with serve(hello(api)) as server:
-        provider = provider_of(api, server.base_url)
+async def test_one_connection_serves_call_after_call(provider_of: MakeProvider) -> None:
+    async with serve(HELLO) as server:
+        provider = provider_of("responses", server.base_url)
         for _ in range(3):
             assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
         assert server.connections == 1
 
 
-@pytest.mark.parametrize("api", CLIENTS)
-def test_every_event_loop_has_connections_of_its_own(api: str, offline: OfflineModel) -> None:
+def test_every_event_loop_has_connections_of_its_own(offline: OfflineModel) -> None:
     """A script may call `asyncio.run` for each turn, and a server may have a loop in each of its threads."""
-    model = "anthropic/claude-sonnet-5-5" if api == "messages" else "gpt-6-luna"
-    provider = get_llm_provider(model, base_url=offline.base_url)
+    provider = get_llm_provider("gpt-6-luna", base_url=offline.base_url)
     with asyncio.Runner() as first, asyncio.Runner() as second:
         for runner in (first, second, first, second):
             assert text_of(runner.run(streamed(provider, ask("[echo:Hello.]")))) == "Hello."
@@ -131,20 +117,18 @@ async def test_an_address_without_a_model_is_named_by_what_it_sent(api: str, pro
             await streamed(provider_of(api, server.base_url), ask("Hi."))
 
 
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_a_key_that_was_rotated_is_picked_up_without_a_failure(api: str, provider_of: MakeProvider) -> None:
+async def test_a_key_that_was_rotated_is_picked_up_without_a_failure(provider_of: MakeProvider) -> None:
     async def fetch() -> str:
         return "new"
 
-    async with serve(REFUSED, hello(api)) as server:
-        provider = provider_of(api, server.base_url, api_key="old", refresh_key=fetch)
+    async with serve(REFUSED, HELLO) as server:
+        provider = provider_of("responses", server.base_url, api_key="old", refresh_key=fetch)
         for _ in range(2):
             assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
         assert server.keys == ["old", "new", "new"]
 
 
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_a_key_that_stays_refused_is_fetched_once(api: str, provider_of: MakeProvider) -> None:
+async def test_a_key_that_stays_refused_is_fetched_once(provider_of: MakeProvider) -> None:
     fetched: list[str] = []
 
     async def fetch() -> str:
@@ -152,7 +136,7 @@ async def test_a_key_that_stays_refused_is_fetched_once(api: str, provider_of: M
         return "again"
 
     async with serve(REFUSED) as server:
-        provider = provider_of(api, server.base_url, api_key="old", refresh_key=fetch)
+        provider = provider_of("responses", server.base_url, api_key="old", refresh_key=fetch)
         with pytest.raises(ModelAuthError) as raised:
             await streamed(provider, ask("Hi."))
         assert server.keys == ["old", "again"]
@@ -160,28 +144,24 @@ async def test_a_key_that_stays_refused_is_fetched_once(api: str, provider_of: M
     assert "Incorrect" not in raised.value.public
 
 
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_a_key_may_come_from_a_function_that_is_asked_each_time(api: str, provider_of: MakeProvider) -> None:
+async def test_a_key_may_come_from_a_function_that_is_asked_each_time(provider_of: MakeProvider) -> None:
     keys = iter(["first", " second\n"])
 
     async def next_key() -> str:
         return next(keys)
 
-    async with serve(hello(api)) as server:
-        provider = provider_of(api, server.base_url, api_key=next_key)
+    async with serve(HELLO) as server:
+        provider = provider_of("responses", server.base_url, api_key=next_key)
         for _ in range(2):
             await streamed(provider, ask("Hi."))
         assert server.keys == ["first", "second"]
 
 
-@pytest.mark.parametrize("api", CLIENTS)
 @pytest.mark.parametrize("key", [" ", "sk-ä", "sk-\x00secret", "sk-secret\nx: y"])
-async def test_a_key_that_cannot_be_one_is_a_wrong_setting_and_not_shown(
-    api: str, key: str, provider_of: MakeProvider
-) -> None:
-    async with serve(hello(api)) as server:
+async def test_a_key_that_cannot_be_one_is_a_wrong_setting_and_not_shown(key: str, provider_of: MakeProvider) -> None:
+    async with serve(HELLO) as server:
         with pytest.raises(ConfigurationError) as raised:
-            await streamed(provider_of(api, server.base_url, api_key=key), ask("Hi."))
+            await streamed(provider_of("responses", server.base_url, api_key=key), ask("Hi."))
     assert "secret" not in "".join(traceback.format_exception(raised.value))
 
 
@@ -205,60 +185,43 @@ HEADERS_ONLY = stream([], end=False)
 OVERLOADED = reply(503, {"error": {"message": "overloaded"}})
 
 
-@pytest.mark.parametrize("api", CLIENTS)
 @pytest.mark.parametrize("answer", [SILENCE, HEADERS_ONLY])
 async def test_a_silent_model_is_asked_once_however_many_retries_there_are(
-    api: str, answer: bytes, provider_of: MakeProvider
+    answer: bytes, provider_of: MakeProvider
 ) -> None:
     async with serve(answer) as server:
         # A busy machine has to ask within this time.
-        provider = provider_of(api, server.base_url, timeout_seconds=1, max_retries=5)
-        with pytest.raises(ModelUnavailable, match="silent"):
-            await streamed(provider, ask("Hi."))
-        assert len(server.bodies) == 1
-
-
-async def test_a_silent_model_is_asked_once_although_its_timeout_is_extended(
-    provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As it is for a process that got no CPU when its time was over."""
-    monkeypatch.setattr(http_client, "peer_timeout", lambda when: peer_timeout(when + 30))
-    async with serve(SILENCE) as server:
         provider = provider_of("responses", server.base_url, timeout_seconds=1, max_retries=5)
         with pytest.raises(ModelUnavailable, match="silent"):
             await streamed(provider, ask("Hi."))
         assert len(server.bodies) == 1
 
 
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_no_retry_waits_beyond_the_timeout(api: str, provider_of: MakeProvider) -> None:
+async def test_no_retry_waits_beyond_the_timeout(provider_of: MakeProvider) -> None:
     wait = OVERLOADED.replace(b"\r\n\r\n", b"\r\nretry-after: 50\r\n\r\n", 1)
-    async with serve(wait, hello(api)) as server, asyncio.timeout(30):
-        provider = provider_of(api, server.base_url, timeout_seconds=40, max_retries=5)
+    async with serve(wait, HELLO) as server, asyncio.timeout(30):
+        provider = provider_of("responses", server.base_url, timeout_seconds=40, max_retries=5)
         with pytest.raises(ModelUnavailable, match="status_code 503"):
             await streamed(provider, ask("Hi."))
         assert len(server.bodies) == 1
 
 
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_a_retry_that_fits_into_the_timeout_is_made(api: str, provider_of: MakeProvider) -> None:
+async def test_a_retry_that_fits_into_the_timeout_is_made(provider_of: MakeProvider) -> None:
     wait = OVERLOADED.replace(b"\r\n\r\n", b"\r\nretry-after-ms: 1\r\n\r\n", 1)
-    async with serve(wait, hello(api)) as server:
-        assert text_of(await streamed(provider_of(api, server.base_url), ask("Hi."))) == "Hello."
+    async with serve(wait, HELLO) as server:
+        assert text_of(await streamed(provider_of("responses", server.base_url), ask("Hi."))) == "Hello."
         assert len(server.bodies) == 2
 
 
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_the_query_of_the_address_is_sent_as_one(api: str, provider_of: MakeProvider) -> None:
-    async with serve(hello(api)) as server:
+async def test_the_query_of_the_address_is_sent_as_one(provider_of: MakeProvider) -> None:
+    async with serve(HELLO) as server:
         for address in (f"{server.base_url}?api-version=preview", f"{server.base_url}/?api-version=preview"):
-            await streamed(provider_of(api, address), ask("Hi."))
-            assert server.heads[-1].startswith(f"POST /v1/{api}?api-version=preview HTTP/1.1")
+            await streamed(provider_of("responses", address), ask("Hi."))
+            assert server.heads[-1].startswith("POST /v1/responses?api-version=preview HTTP/1.1")
 
 
-@pytest.mark.parametrize("api", CLIENTS)
 async def test_an_answer_that_came_while_the_event_loop_was_blocked_is_read(
-    api: str, provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
+    provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tool that blocks the loop, or a machine without a free core, is not the model's silence."""
     loop = asyncio.get_running_loop()
@@ -268,14 +231,14 @@ async def test_an_answer_that_came_while_the_event_loop_was_blocked_is_read(
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal skew
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(hello(api))
+        writer.write(HELLO)
         skew += 200_000  # the answer is in the socket, and nobody has read it
         await reader.read()
         writer.close()
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        provider = provider_of(api, f"http://127.0.0.1:{port}/v1", timeout_seconds=100_000, max_retries=0)
+        provider = provider_of("responses", f"http://127.0.0.1:{port}/v1", timeout_seconds=100_000, max_retries=0)
         assert [event.text for event in await streamed(provider, ask("Hi.")) if isinstance(event, ModelText)]
         await provider.aclose()
 
@@ -313,10 +276,9 @@ async def test_an_answer_may_take_longer_than_the_timeout_as_long_as_it_goes_on(
 
 
 @pytest.mark.parametrize("prompt", ["[break] [long:100]", "[stall] [long:100]"])
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_nothing_is_retried_once_bytes_have_come(api: str, prompt: str, provider_of: MakeProvider) -> None:
+async def test_nothing_is_retried_once_bytes_have_come(prompt: str, provider_of: MakeProvider) -> None:
     async with OfflineModel() as model:
-        provider = provider_of(api, model.base_url, timeout_seconds=0.5, max_retries=5)
+        provider = provider_of("responses", model.base_url, timeout_seconds=0.5, max_retries=5)
         with pytest.raises(ModelStreamBroken if "break" in prompt else ModelUnavailable):
             await streamed(provider, ask(prompt))
         assert model.count == 1
@@ -326,23 +288,21 @@ PROMPT = "my secret diary"
 QUOTING = {"error": {"message": f"Invalid prompt: {PROMPT}", "type": "invalid_request_error", "code": "invalid_prompt"}}
 
 
-@pytest.mark.parametrize("api", CLIENTS)
 @pytest.mark.parametrize("answer", [reply(400, QUOTING), stream(frames([QUOTING]))])
-async def test_the_text_of_the_api_stays_out_of_the_log(api: str, answer: bytes, provider_of: MakeProvider) -> None:
+async def test_the_text_of_the_api_stays_out_of_the_log(answer: bytes, provider_of: MakeProvider) -> None:
     async with serve(answer) as server:
         with pytest.raises(ModelRejected) as raised:
-            await streamed(provider_of(api, server.base_url), ask(PROMPT))
+            await streamed(provider_of("responses", server.base_url), ask(PROMPT))
         assert PROMPT in raised.value.api_text
         assert "invalid_prompt" in str(raised.value)
         assert f"{len(raised.value.api_text)} characters" in str(raised.value)
         assert PROMPT not in "".join(traceback.format_exception(raised.value))
 
         with pytest.raises(ModelRejected, match=PROMPT) as raised:
-            await streamed(provider_of(api, server.base_url, verbose_errors=True), ask(PROMPT))
+            await streamed(provider_of("responses", server.base_url, verbose_errors=True), ask(PROMPT))
         assert PROMPT not in raised.value.public
 
 
-@pytest.mark.parametrize("api", CLIENTS)
 @pytest.mark.parametrize(
     "body",
     [
@@ -353,17 +313,16 @@ async def test_the_text_of_the_api_stays_out_of_the_log(api: str, answer: bytes,
         f"no {PROMPT}",
     ],
 )
-async def test_the_text_of_the_api_is_found_wherever_it_is(api: str, body: Any, provider_of: MakeProvider) -> None:
+async def test_the_text_of_the_api_is_found_wherever_it_is(body: Any, provider_of: MakeProvider) -> None:
     async with serve(reply(400, body if isinstance(body, str) else json.dumps(body))) as server:
         with pytest.raises(ModelRejected) as raised:
-            await streamed(provider_of(api, server.base_url), ask(PROMPT))
+            await streamed(provider_of("responses", server.base_url), ask(PROMPT))
     assert PROMPT in raised.value.api_text
     assert PROMPT not in str(raised.value)
 
 
-@pytest.mark.parametrize("api", CLIENTS)
-async def test_a_code_that_is_a_sentence_stays_out_of_the_log(api: str, provider_of: MakeProvider) -> None:
+async def test_a_code_that_is_a_sentence_stays_out_of_the_log(provider_of: MakeProvider) -> None:
     async with serve(reply(400, {"error": {"code": f"Cannot parse {PROMPT}", "message": None}})) as server:
         with pytest.raises(ModelRejected) as raised:
-            await streamed(provider_of(api, server.base_url), ask(PROMPT))
+            await streamed(provider_of("responses", server.base_url), ask(PROMPT))
     assert PROMPT not in str(raised.value)

@@ -13,7 +13,6 @@ registration is requested from that OpenAI-compatible server.
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 from omniagent.ai.providers.llm_provider import LLMProvider, check_provider
@@ -49,21 +48,24 @@ Registration = ProviderFactory | LLMProvider
 
 
 def _openai(model: str, *, api: Literal["responses", "chat"] = "responses", **options: Any) -> LLMProvider:
-    if api not in _OPENAI_APIS:
-        raise ConfigurationError(f"OPENAI_API must be one of {', '.join(_OPENAI_APIS)}, not {api!r}")
-    return _OPENAI_APIS[api](model, **options)
+    match api:
+        case "responses":
+            from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
+
+            return OpenAIResponses(model, **options)
+        case "chat":
+            from omniagent.ai.providers.openai.openai_chat import OpenAIChat
+
+            return OpenAIChat(model, **options)
+    raise ConfigurationError(f"OPENAI_API must be one of responses, chat, not {api!r}")
 
 
 def _openai_responses(model: str, **options: Any) -> LLMProvider:
-    from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
-
-    return OpenAIResponses(model, **_without_api(options))
+    return _openai(model, **{**options, "api": "responses"})
 
 
 def _openai_chat(model: str, **options: Any) -> LLMProvider:
-    from omniagent.ai.providers.openai.openai_chat import OpenAIChat
-
-    return OpenAIChat(model, **_without_api(options))
+    return _openai(model, **{**options, "api": "chat"})
 
 
 def _anthropic(model: str, **options: Any) -> LLMProvider:
@@ -78,13 +80,6 @@ def _bedrock(model: str, **options: Any) -> LLMProvider:
     return bedrock(model, **options)
 
 
-def _without_api(options: dict[str, Any]) -> dict[str, Any]:
-    """Drop the `api` option: the provider's name determines the API, whatever the settings say."""
-    return {name: value for name, value in options.items() if name != "api"}
-
-
-_OPENAI_APIS: dict[str, ProviderFactory] = {"responses": _openai_responses, "chat": _openai_chat}
-
 _registrations: dict[str, Registration] = {
     "openai": _openai,
     "openai-responses": _openai_responses,
@@ -93,7 +88,6 @@ _registrations: dict[str, Registration] = {
     "bedrock": _bedrock,
     **dict.fromkeys(("gpt-", "chatgpt-", "codex-", "ft:gpt-"), _openai),
 }
-
 
 KEYED_VENDORS: Final[tuple[KeyedVendor, ...]] = get_args(KeyedVendor)
 _VENDOR_OF: Mapping[Registration, Vendor] = {_anthropic: "anthropic", _bedrock: "bedrock"}
@@ -107,7 +101,7 @@ def vendor_of(registration: Registration) -> Vendor:
 def vendor_options(settings: Settings) -> dict[Vendor, dict[str, Any]]:
     """Return the options that the settings give to the providers of each vendor."""
     shared = {"timeout_seconds": settings.model_timeout_seconds}
-    options: dict[Vendor, dict[str, Any]] = {
+    return {
         "openai": {
             **shared,
             "api": settings.openai_api,
@@ -121,7 +115,6 @@ def vendor_options(settings: Settings) -> dict[Vendor, dict[str, Any]]:
         },
         "bedrock": {**shared, "api": settings.openai_api},
     }
-    return options
 
 
 def register_provider(prefix_or_name: str, provider: Registration) -> None:
@@ -151,32 +144,13 @@ def check_registration(where: str, provider: object) -> None:
 
 def get_llm_provider(name_or_model: str, **options: Any) -> LLMProvider:
     """Return the provider of a model. The longest prefix decides; the options are the provider's own."""
-    if len(names := chain_of(name_or_model)) > 1:
-        from omniagent.ai.providers.fallback import IN_A_CHAIN, FallbackProvider
+    from omniagent.ai.providers.model_calls import ProviderPool
 
-        *earlier, last = names
-        replaceable = [_provider(name, options, IN_A_CHAIN) for name in earlier]
-        return FallbackProvider([*replaceable, _provider(last, options)])
-    return _provider(name_or_model, options)
-
-
-def _provider(
-    name_or_model: str, options: dict[str, Any], offered: Mapping[str, Any] = MappingProxyType({})
-) -> LLMProvider:
-    """Return the provider of one model. What is offered is passed if its factory takes it."""
-    options = dict(options)
-    known: dict[Vendor, dict[str, Any]] = {}
-    if not options.keys() & {"api_key", "base_url"}:
-        known = vendor_options(Settings.from_env())
     if name_or_model in _registrations and "model" in options:
-        found, model = _registrations[name_or_model], str(options.pop("model"))
-    else:
-        base_url = options.get("base_url") or known.get("openai", {}).get("base_url")
-        found, model = find_provider(name_or_model, {}, any_model=bool(base_url))
-    if isinstance(found, LLMProvider):
-        return found
-    offered = {**known.get(vendor_of(found), {}), **offered}
-    return found(model, **{**accepted_options(found, offered), **options})
+        name_or_model = f"{name_or_model}/{options.pop('model')}"
+    is_complete = options.keys() & {"api_key", "base_url"}
+    known = {} if is_complete else vendor_options(Settings.from_env())
+    return ProviderPool(by_vendor=known, given=options).get(name_or_model)
 
 
 def accepted_options(factory: ProviderFactory, options: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -23,29 +23,17 @@ TRANSPORT_ERRORS: dict[type[Exception], type[ModelError]] = {
 }
 _CODE = re.compile(r"[\w.:/\[\]-]{1,80}")
 _STATUS = re.compile(r"[1-5]\d\d")  # a number, or its text as LiteLLM sends it
-_UNAVAILABLE = frozenset(
-    {
-        "api_error",
-        "internal_error",
-        "internal_server_error",
-        "overloaded_error",
-        "rate_limit_error",
-        "rate_limit_exceeded",
-        "server_error",
-        "service_unavailable",
-        "timeout",
-        "timeout_error",
-        "vector_store_timeout",
-    }
+_UNAVAILABLE = re.compile(
+    "(?:api|internal|internal_server|overloaded|rate_limit|server|timeout)_error"
+    "|rate_limit_exceeded|service_unavailable|(?:vector_store_)?timeout"
 )
 _REFUSED_KEY = frozenset({"authentication_error", "invalid_api_key", "permission_error"})
-
-_AWS_EXCEPTIONS = (
-    (("UnknownOperation", "NotFound"), 404),
-    (("AccessDenied", "ExpiredToken", "UnrecognizedClient", "InvalidSignature"), 403),
-    (("Throttling", "ServiceQuota"), 429),
-    (("Unavailable", "Internal", "Timeout", "NotReady", "ModelError", "ModelStreamError"), 503),
-)
+_AWS_EXCEPTIONS = {
+    "UnknownOperation|NotFound": 404,
+    "AccessDenied|ExpiredToken|UnrecognizedClient|InvalidSignature": 403,
+    "Throttling|ServiceQuota": 429,
+    "Unavailable|Internal|Timeout|NotReady|ModelError|ModelStreamError": 503,
+}
 
 
 def reported(error: object) -> ModelError:
@@ -63,7 +51,7 @@ def aws_exception(body: Json) -> ModelError | None:
     if not isinstance(kind, str):
         return None
     name = kind.rpartition("#")[2]
-    status = next((status for words, status in _AWS_EXCEPTIONS if any(word in name for word in words)), 400)
+    status = next((status for words, status in _AWS_EXCEPTIONS.items() if re.search(words, name)), 400)
     facts = {"status_code": status, "type": name}
     text = str(holder.get("message") or holder.get("Message") or "")
     return api_error(kind_of_status(status), "the model's API answered with an exception", facts, text)
@@ -107,14 +95,13 @@ def short_code(value: object) -> str:
 
 
 def _kind_of(error: Json) -> type[ModelError]:
-    names = {error.get("code"), error.get("type")}
-    if status := next((int(name) for name in map(str, names) if _STATUS.fullmatch(name)), None):
-        return kind_of_status(status)
-    if names & _REFUSED_KEY:
+    names = [str(name) for name in (error.get("code"), error.get("type")) if name is not None]
+    if status := next(filter(_STATUS.fullmatch, names), None):
+        return kind_of_status(int(status))
+    if _REFUSED_KEY.intersection(names):
         return ModelAuthError
-    if names & _UNAVAILABLE or names <= {None, "error"}:
-        return ModelUnavailable
-    return ModelRejected
+    is_unavailable = any(map(_UNAVAILABLE.fullmatch, names)) or set(names) <= {"error"}
+    return ModelUnavailable if is_unavailable else ModelRejected
 
 
 def kind_of_status(status: int) -> type[ModelError]:

@@ -2,24 +2,29 @@
 
 import asyncio
 import logging
+import re
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.http_client import ApiOptions, HttpClient, KeyHeader
 from omniagent.ai.providers.llm_provider import (
     Json,
     LLMProvider,
     ModelEvent,
+    ModelFinish,
     ModelRequest,
+    ModelText,
+    ModelToolCall,
+    ModelToolDelta,
+    ModelToolStart,
     OutputFormat,
     Overrides,
+    ToolSpec,
 )
 from omniagent.ai.providers.model_rules import ModelRules, rules_of
-from omniagent.ai.providers.refused_fields import SYSTEM_MESSAGE, FieldPath, refused_fields, without
 from omniagent.ai.providers.stream_reader import ModelStreamReader
 from omniagent.errors import ConfigurationError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import ToolPart
@@ -27,7 +32,79 @@ from omniagent.tls import is_http_address
 
 logger = logging.getLogger(__name__)
 
+FieldPath = tuple[str, ...]
+"""A field of the request, or a field of that; `("tools", "strict")` is the field of every tool."""
+
+SYSTEM_MESSAGE: Final[FieldPath] = ("messages", "system")
+"""The role `system` after the first message. Without it, the instructions of the turn come first."""
+_REFUSALS: Final = frozenset({400, 422})
+_NEEDED: Final = frozenset(
+    {"model", "input", "messages", "instructions", "system", "tools", "stream", "store", "max_tokens"}
+)
+"""Without these, the answer would be another one, or be stored at the vendor."""
+_OF_TOOLS: Final = {
+    "strict": "strict",
+    "cache_control": "cache_control",
+    # A schema that strict mode cannot express.
+    "parameters": "strict",
+    "input_schema": "strict",
+}
+_NAMED = re.compile(r"""[`'"]([\w.\[\]]+)[`'"]|(?:^|\s)([\w.\[\]]+):\s""")
 DRAIN_SECONDS: Final = 0.1
+_ANSWER_TOOL: Final = "Give the final answer. Call this once, at the end, and write no text beside it."
+
+
+class AnswerTool:
+    """The answer as the arguments of a tool, for models whose API does not take the schema of an answer.
+
+    One call's tool. Its arguments are the text of the answer, so nobody else sees a tool."""
+
+    def __init__(self, request: ModelRequest, output: OutputFormat) -> None:
+        self.name = output.name
+        while any(tool.name == self.name for tool in request.tools):
+            self.name += "_"
+        self.is_only_tool = not request.tools
+        self.request = replace(
+            request,
+            instructions=f"{request.instructions}\n\nGive your final answer by calling the tool {self.name}.".lstrip(),
+            tools=[*request.tools, ToolSpec(self.name, _ANSWER_TOOL, output.schema, output.strict)],
+            output=None,
+        )
+        self._call_id: str | None = None
+        self._has_arguments = False
+        self._calls_others = False
+        self._texts: list[ModelEvent] = []
+
+    def read(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+        """Yield the events as those of an answer in text.
+
+        Text is held back: it is the answer only if no call follows. Next to calls of other tools, the model does not
+        know their results yet, so its answer is dropped.
+        """
+        for event in events:
+            match event:
+                case ModelText():
+                    self._texts.append(event)
+                case ModelToolStart(call_id, self.name):
+                    self._call_id = self._call_id or call_id
+                    self._texts.clear()
+                case ModelToolStart():
+                    self._calls_others = True
+                    yield from [*self._texts, event]
+                    self._texts.clear()
+                case ModelToolDelta(call_id, text) if call_id == self._call_id:
+                    if not self._calls_others:
+                        self._has_arguments = True
+                        yield ModelText(text)
+                case ModelToolCall(call_id, self.name, arguments):
+                    if call_id == self._call_id and not (self._has_arguments or self._calls_others):
+                        yield ModelText(arguments)
+                case ModelFinish():
+                    yield from self._texts
+                    is_answer = event.reason == "tool-calls" and not self._calls_others
+                    yield ModelFinish("stop", event.usage) if is_answer else event
+                case _:
+                    yield event
 
 
 class ApiProvider(LLMProvider):
@@ -74,7 +151,7 @@ class ApiProvider(LLMProvider):
                 f"{prefix}_BASE_URL is not an address: {options.base_url!r}. Write it like http://127.0.0.1:11434/v1"
             )
         header, before = self.key_header
-        key = KeyHeader(header, options.api_key or "unused", options.refresh_key, prefix=before)
+        key = KeyHeader(header, options.api_key or "unused", options.refresh_key, before)
         return HttpClient(self._address(), options, options.auth or key, self._headers())
 
     def _address(self) -> str:
@@ -84,30 +161,23 @@ class ApiProvider(LLMProvider):
     def _headers(self) -> Mapping[str, str]:
         """Return the headers of every request, without the key."""
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        return self._events(request) if request.output is None else self._typed_events(request, request.output)
-
-    async def _typed_events(self, request: ModelRequest, output: OutputFormat) -> AsyncGenerator[ModelEvent, None]:
-        tool: AnswerTool | None = None
-        async with aclosing(self._events(request)) as events:
-            async for event in events:
-                if tool is None and not self._takes_schema(output, self.model_for(request.overrides)):
-                    tool = AnswerTool(request, output)  # known with the first event: the API may refuse the schema
-                for each in (event,) if tool is None else tool.read(event):
-                    yield each
-
-    async def _events(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         body = self._whole_body(request)
         reader = self._reader(body["model"])
         parts = (part for message in request.messages for part in message.parts)
         reader.taken_ids.update(part.call_id for part in parts if isinstance(part, ToolPart))
+        tool: AnswerTool | None = None
         rest: Json | None = body
         try:
             while rest is not None:
                 try:
                     async with aclosing(await self._open(rest, request)) as arrivals:
+                        if request.output is not None and not self._takes_schema(request.output, body["model"]):
+                            tool = tool or AnswerTool(
+                                request, request.output
+                            )  # the API may just have refused the schema
                         async for events in arrivals:
-                            for event in reader.read(events):
+                            for event in reader.read(events) if tool is None else tool.read(reader.read(events)):
                                 yield event
                             if reader.finished:
                                 # Read the rest, so that the connection can be used for the next request.
@@ -118,8 +188,8 @@ class ApiProvider(LLMProvider):
                 except (ModelStreamBroken, ModelUnavailable):
                     if not reader.has_ended:
                         raise
-                rest = reader.continuation(rest)
-            for event in reader.end():
+                rest = reader.continuation(rest) if reader.is_paused else None
+            for event in reader.end() if tool is None else tool.read(reader.end()):
                 yield event
         except ModelError as exc:
             if self.options.verbose_errors and exc.api_text:
@@ -203,3 +273,54 @@ class ApiProvider(LLMProvider):
     def _takes_schema(self, output: OutputFormat, model: str) -> bool:  # noqa: ARG002 - an API may take only strict ones
         refused = self._refused.get(model, ())
         return self._rules(model).native_output and not {self.output_field, self.output_field[:1]} & set(refused)
+
+
+def refused_fields(error: ModelError, body: Json) -> set[FieldPath]:
+    """Return the fields that the API's refusal names and that the request can do without.
+
+    OpenAI names one in `param`; Anthropic, Bedrock and compatible servers only in their text: "`temperature` is
+    deprecated for this model", "output_config.format: Extra inputs are not permitted", `{"loc": ["body", "top_k"], …}`.
+    """
+    if error.api_status not in _REFUSALS:
+        return set()
+    found = [quoted or labelled for quoted, labelled in _NAMED.findall(error.api_text)]
+    names = [error.param] if error.param else found
+    return {path for name in names if (path := _path(name, body))}
+
+
+def without(body: Json, fields: Collection[FieldPath]) -> Json:
+    """Return the request without these fields. An object that this empties goes too."""
+    for first, *rest in fields:
+        if (first, *rest) == SYSTEM_MESSAGE or first not in body:  # the first is left out when the request is made
+            continue
+        value = body[first]
+        if first == "tools" and rest:
+            value = [_without_leaf(tool, rest[0]) for tool in value]
+        else:
+            value = _without_leaf(value, rest[0]) if rest and isinstance(value, dict) else None
+        body = {name: value if name == first else held for name, held in body.items() if name != first or value}
+    return body
+
+
+def _path(name: str, body: Json) -> FieldPath | None:
+    first, *rest = [piece for piece in re.split(r"[.\[\]]+", name) if piece and not piece.isdigit()] or [""]
+    if name == "system" or rest[-1:] == ["role"]:
+        messages = body.get("messages") or body.get("input")
+        late = messages[1:] if isinstance(messages, list) else ()
+        if any(message.get("role") in {"system", "developer"} for message in late):
+            return SYSTEM_MESSAGE
+    if first == "tools" and rest:
+        leaf = _OF_TOOLS.get(rest[-1], "")
+        return ("tools", leaf) if any(leaf in {**tool, **tool.get("function", {})} for tool in body["tools"]) else None
+    if first not in body or first in _NEEDED:
+        return None
+    nested = body[first]
+    return (first, rest[0]) if rest and isinstance(nested, dict) and rest[0] in nested else (first,)
+
+
+def _without_leaf(holder: Json, leaf: str) -> Json:
+    return {
+        name: _without_leaf(value, leaf) if name == "function" else value
+        for name, value in holder.items()
+        if name != leaf
+    }

@@ -121,7 +121,7 @@ class EventDecoder:
             beginning, text = delta.groups() if delta is not None else ("", "")
             if beginning != start:
                 if texts:
-                    yield from _joined(start, texts)
+                    yield _joined(start, texts)
                 start, texts = beginning, []
             if beginning:
                 self.has_events = True
@@ -141,15 +141,11 @@ class EventDecoder:
                 self.has_events = True
                 yield parse_object(payload)
         if texts:
-            yield from _joined(start, texts)
+            yield _joined(start, texts)
 
 
-def _joined(start: str, texts: list[str]) -> Iterator[Json]:
-    """Yield one delta with the whole text, or if one of them is malformed, each up to that one."""
-    try:
-        yield parse_object(f'{start}{"".join(texts)}"}}}}')
-    except ModelStreamBroken:
-        yield from (parse_object(f'{start}{text}"}}}}') for text in texts)
+def _joined(start: str, texts: list[str]) -> Json:
+    return parse_object(f'{start}{"".join(texts)}"}}}}')
 
 
 def parse_object(text: str) -> Json:

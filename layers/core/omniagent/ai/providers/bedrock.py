@@ -10,7 +10,7 @@ the permission `bedrock:CallWithBearerToken`. AWS_ENDPOINT_URL_BEDROCK_RUNTIME r
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -29,15 +29,14 @@ TOKEN_LIFE_SECONDS: Final = 600.0
 """A token is replaced after this time: it is valid for longer, but not longer than credentials that change."""
 
 
+@dataclass(eq=False)
 class RoleAuthorizer:
-    """Authorizes requests with the credentials of the process."""
+    """Signs requests with the credentials of the process."""
 
-    def __init__(self, region: str, credentials: CredentialCache) -> None:
-        self.region = region
-        self._credentials = credentials
+    region: str
+    cache: CredentialCache
 
     async def headers(self, url: str, content: bytes) -> Mapping[str, str]:
-        """Return the signature of the request."""
         parts = urlsplit(url)
         return sign(
             {"content-type": "application/json", "host": parts.netloc},
@@ -52,35 +51,33 @@ class RoleAuthorizer:
     async def renew(self) -> bool:
         """Read the credentials again. If they are the same, the refusal has another reason."""
         before = await self.credentials()
-        self._credentials.forget()
+        self.cache.forget()
         return await self.credentials() != before
 
     async def credentials(self) -> Credentials:
         try:
-            return await self._credentials.get()
+            return await self.cache.get()
         except AwsUnreachable as exc:
             raise ModelUnavailable(str(exc)) from exc
         except AwsRefused as exc:
             raise ModelAuthError(str(exc)) from exc
 
 
+@dataclass(eq=False)
 class RoleToken(RoleAuthorizer):
     """Authorizes requests with a token, which is made again before it expires and when the credentials change."""
 
-    def __init__(self, region: str, header: str, prefix: str, credentials: CredentialCache) -> None:
-        super().__init__(region, credentials)
-        self._header = header
-        self._prefix = prefix
-        self._made_of: Credentials | None = None
-        self._token = ""
-        self._until = 0.0
+    header: str
+    prefix: str = ""
+    _made_of: tuple[Credentials, float] | None = None
+    _token: str = field(default="", repr=False)
 
     async def headers(self, url: str, content: bytes) -> Mapping[str, str]:  # noqa: ARG002 - it fits every request
-        credentials = await self.credentials()
-        if credentials != self._made_of or time.monotonic() >= self._until:
-            self._token = bedrock_token(credentials, self.region, datetime.now(UTC))
-            self._made_of, self._until = credentials, time.monotonic() + TOKEN_LIFE_SECONDS
-        return {self._header: f"{self._prefix}{self._token}"}
+        made_of = await self.credentials(), time.monotonic() // TOKEN_LIFE_SECONDS
+        if made_of != self._made_of:
+            self._token = bedrock_token(made_of[0], self.region, datetime.now(UTC))
+            self._made_of = made_of
+        return {self.header: f"{self.prefix}{self._token}"}
 
 
 class BedrockMessages(AnthropicMessages):
@@ -111,7 +108,7 @@ def bedrock(
     header, prefix = AnthropicMessages.key_header if is_claude else ("authorization", "Bearer ")
     signer = RoleAuthorizer(region, credentials)
     if auth == "token":
-        signer = RoleToken(region, header, prefix, credentials)
+        signer = RoleToken(region, credentials, header, prefix)
     if is_claude:
         return BedrockMessages(model, auth=signer, **{"base_url": f"{address}/anthropic", **options})
     from omniagent.ai.providers.openai.openai_chat import OpenAIChat

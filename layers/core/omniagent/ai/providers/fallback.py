@@ -1,8 +1,9 @@
 """A chain of models: if one fails, the next one answers."""
 
 import logging
+import math
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -17,7 +18,7 @@ from omniagent.ai.providers.llm_provider import (
     check_provider,
 )
 from omniagent.errors import ConfigurationError, ModelError, ModelRejected
-from omniagent.messages import ChatMessage, ReasoningPart
+from omniagent.messages import Part, ReasoningPart
 from omniagent.tracing import attributes, current_span
 
 logger = logging.getLogger(__name__)
@@ -33,26 +34,13 @@ class Circuit:
     """Open while a model that failed is left alone. Each failure in a row doubles that time."""
 
     failures: int = 0
-    open_until: float = 0.0
+    open_until: float = -math.inf
 
-    def is_open(self, now: float) -> bool:
-        return self.failures > 0 and now < self.open_until
-
-    def trip(self, now: float) -> None:
-        self.failures += 1
-        self._break(now)
-
-    def probe(self, now: float) -> None:
-        """Let one call try a model that failed. Others leave it alone meanwhile."""
+    def leave_alone(self, now: float) -> None:
+        """Leave a model that failed alone. One call at a time may try it: others leave it alone meanwhile."""
         if self.failures:
-            self._break(now)
-
-    def reset(self) -> None:
-        self.failures = 0
-
-    def _break(self, now: float) -> None:
-        doubled = min(self.failures - 1, 10)
-        self.open_until = now + min(SHORTEST_BREAK_SECONDS * 2**doubled, LONGEST_BREAK_SECONDS)
+            seconds = SHORTEST_BREAK_SECONDS * 2 ** min(self.failures - 1, 10)
+            self.open_until = now + min(seconds, LONGEST_BREAK_SECONDS)
 
 
 class FallbackProvider(LLMProvider):
@@ -78,12 +66,19 @@ class FallbackProvider(LLMProvider):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         failure: ModelError | None = None
-        for position in self._order():
+        now = self._clock()
+        # Those with an open circuit come last.
+        for position in sorted(range(len(self.providers)), key=lambda at: now < self._circuits[at].open_until):
             provider, circuit = self.providers[position], self._circuits[position]
             if position or failure:
-                _note(failure, provider)
+                cause = f"{type(failure).__name__}: {failure}" if failure else "failed before"
+                logger.warning(
+                    "model replaced by the next of its chain", extra={"cause": cause, "model": provider.model}
+                )
+                names = {attributes.LLM_SYSTEM: provider.system, attributes.LLM_MODEL_NAME: provider.model}
+                current_span().set_many(names)
                 yield ModelReplaced(provider.model)
-            circuit.probe(self._clock())
+            circuit.leave_alone(self._clock())
             try:
                 async with aclosing(provider.stream(_own_request(request, position))) as events:
                     async for event in events:
@@ -91,19 +86,13 @@ class FallbackProvider(LLMProvider):
             except ModelError as exc:
                 failure = exc
                 if not isinstance(exc, ModelRejected) or exc.api_status == 404:  # the model is gone
-                    circuit.trip(self._clock())
+                    circuit.failures += 1
+                    circuit.leave_alone(self._clock())
             else:
-                circuit.reset()
+                circuit.failures, circuit.open_until = 0, -math.inf
                 return
         if failure is not None:
             raise failure
-
-    def _order(self) -> Iterator[int]:
-        """Yield the positions to try: those with an open circuit last."""
-        now = self._clock()
-        waiting = {position for position, circuit in enumerate(self._circuits) if circuit.is_open(now)}
-        yield from (position for position in range(len(self.providers)) if position not in waiting)
-        yield from sorted(waiting)
 
     def context_window(self, overrides: Overrides) -> int | None:
         """Return the smallest of the chain: the same prompt goes to each."""
@@ -118,12 +107,6 @@ class FallbackProvider(LLMProvider):
             await provider.aclose()
 
 
-def _note(failure: ModelError | None, provider: LLMProvider) -> None:
-    cause = f"{type(failure).__name__}: {failure}" if failure else "failed before"
-    logger.warning("model replaced by the next of its chain", extra={"cause": cause, "model": provider.model})
-    current_span().set_many({attributes.LLM_SYSTEM: provider.system, attributes.LLM_MODEL_NAME: provider.model})
-
-
 _POSITION = "chain_position"
 
 
@@ -136,7 +119,12 @@ def _marked(event: ModelEvent, position: int) -> ModelEvent:
 
 def _own_request(request: ModelRequest, position: int) -> ModelRequest:
     """Return the request without what is meant for, or comes from, another provider of the chain."""
-    messages = [_own(message, position) for message in request.messages]
+    messages = [
+        message.model_copy(update={"parts": [_own_part(part, position) for part in message.parts]})
+        if any(isinstance(part, ReasoningPart) for part in message.parts)
+        else message
+        for message in request.messages
+    ]
     return replace(request, messages=messages, overrides=_own_overrides(request.overrides, position))
 
 
@@ -144,14 +132,9 @@ def _own_overrides(overrides: Overrides, position: int) -> Overrides:
     return replace(overrides, model=None, extra={}) if position else overrides
 
 
-def _own(message: ChatMessage, position: int) -> ChatMessage:
-    if not any(isinstance(part, ReasoningPart) for part in message.parts):
-        return message
-    parts = [_own_part(part, position) if isinstance(part, ReasoningPart) else part for part in message.parts]
-    return message.model_copy(update={"parts": parts})
-
-
-def _own_part(part: ReasoningPart, position: int) -> ReasoningPart:
+def _own_part(part: Part, position: int) -> Part:
+    if not isinstance(part, ReasoningPart):
+        return part
     data = dict(part.provider_data or {})
     is_own = data.pop(_POSITION, 0) == position
     return part.model_copy(update={"provider_data": data if data and is_own else None})

@@ -76,25 +76,25 @@ class Authorizer(Protocol):
         """Get new credentials, because the server refused these. Returns whether the request may be repeated."""
 
 
+@dataclass(slots=True, repr=False)
 class KeyHeader:
-    """A key in a header."""
+    """A key in a header, and what comes before it there."""
 
-    def __init__(self, name: str, key: str | KeySource, refresh: KeySource | None = None, *, prefix: str = "") -> None:
-        self._name = name
-        self._key = key
-        self._refresh = refresh
-        self._prefix = prefix
+    name: str
+    key: str | KeySource
+    refresh: KeySource | None = None
+    prefix: str = ""
 
     async def headers(self, url: str, content: bytes) -> Mapping[str, str]:  # noqa: ARG002 - a key fits every request
-        key = (self._key if isinstance(self._key, str) else await self._key()).strip()
+        key = (self.key if isinstance(self.key, str) else await self.key()).strip()
         if not key or not key.isascii() or not key.isprintable():  # the transport's own error would show it
             raise ConfigurationError("The key for the model's API is empty or has characters that no key has")
-        return {self._name: f"{self._prefix}{key}"}
+        return {self.name: f"{self.prefix}{key}"}
 
     async def renew(self) -> bool:
-        if self._refresh is None:
+        if self.refresh is None:
             return False
-        self._key = await self._refresh()
+        self.key = await self.refresh()
         return True
 
 
@@ -159,7 +159,9 @@ class HttpClient:
                         if isinstance(error, ModelAuthError) and may_renew and await self._auth.renew():
                             may_renew = False
                             continue
-                        if not _is_transient(error, response):
+                        advice = _header(response, b"x-should-retry")
+                        may_retry = isinstance(error, ModelUnavailable) if advice is None else advice == "true"
+                        if not may_retry:
                             raise error
                         wait = _retry_after(response) or wait
                     is_too_late = asyncio.get_running_loop().time() + wait >= by
@@ -180,15 +182,12 @@ class HttpClient:
             content=content,
             extensions={"timeout": timeout},
         )
-        return await self._pool().handle_async_request(request)
-
-    def _pool(self) -> httpcore2.AsyncConnectionPool:
         loop = asyncio.get_running_loop()
         if loop not in self._pools:
             for closed in [each for each in self._pools if each.is_closed()]:
                 del self._pools[closed]
             self._pools[loop] = _new_pool(self._base_url.geturl(), self._options)
-        return self._pools[loop]
+        return await self._pools[loop].handle_async_request(request)
 
 
 def _new_pool(url: str, options: ApiOptions) -> httpcore2.AsyncConnectionPool:
@@ -238,11 +237,6 @@ async def _refusal(response: httpcore2.Response) -> ModelError:
     message = error.get("message") or error.get("Message")
     api_text = (message if isinstance(message, str) else text)[:MAX_API_TEXT]
     return api_error(kind_of_status(response.status), "the model's API refused the request", facts, api_text)
-
-
-def _is_transient(error: ModelError, response: httpcore2.Response) -> bool:
-    advice = _header(response, b"x-should-retry")
-    return isinstance(error, ModelUnavailable) if advice is None else advice == "true"
 
 
 def _retry_after(response: httpcore2.Response) -> float:

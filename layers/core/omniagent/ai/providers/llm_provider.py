@@ -92,12 +92,16 @@ class _TextEvent:
 
 _FINISH_REASONS: Final = get_args(FinishReason)
 _COUNTS: Final = tuple(each.name for each in fields(Usage) if each.name != "estimated")
-_OTHER_NAMES: Final = {
+OTHER_NAMES: Final[dict[str, FinishReason]] = {
     **dict.fromkeys(("end_turn", "stop_sequence", "completed", "eos", "STOP"), "stop"),
     **dict.fromkeys(("tool_use", "tool_calls", "function_call"), "tool-calls"),
-    **dict.fromkeys(("max_tokens", "max_output_tokens", "MAX_TOKENS"), "length"),
+    **dict.fromkeys(("max_tokens", "max_output_tokens", "model_length", "MAX_TOKENS"), "length"),
+    "model_context_window_exceeded": "length",
     **dict.fromkeys(("refusal", "content_filter", "SAFETY"), "content-filter"),
+    "stop": "stop",
+    "length": "length",
 }
+"""The finish reasons of the APIs, as ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +192,7 @@ class ModelFinish:
     def __post_init__(self) -> None:
         if self.reason not in _FINISH_REASONS:
             known = ", ".join(map(repr, _FINISH_REASONS))
-            hint = f" (write {_OTHER_NAMES[self.reason]!r})" if self.reason in _OTHER_NAMES else ""
+            hint = f" (write {OTHER_NAMES[self.reason]!r})" if self.reason in OTHER_NAMES else ""
             _refuse(self, "reason", self.reason, f"one of {known}{hint}")
         if not isinstance(self.usage, Usage):
             _refuse(self, "usage", self.usage, "Usage(input_tokens=…, output_tokens=…)")

@@ -99,7 +99,8 @@ async def _traced(provider: LLMProvider, request: ModelRequest) -> AsyncGenerato
     finish: ModelFinish | None = None
     api_text = ""
     if span.captures_content:
-        span.set_content(input=_input(request))
+        messages = [message.model_dump(mode="json") for message in request.messages]
+        span.set_content(input={"instructions": request.instructions, "messages": messages})
     source = provider.stream(request)
     try:
         while True:
@@ -126,18 +127,16 @@ async def _traced(provider: LLMProvider, request: ModelRequest) -> AsyncGenerato
         finally:
             if span.captures_content:
                 _record_output(span, seen, api_text)
-            _record_end(span, finish)
+            if finish is not None:
+                span.set_many(_end_attributes(finish))
             span.end()
 
 
 def _request_attributes(provider: LLMProvider, request: ModelRequest) -> dict[str, Any]:
     overrides = request.overrides
-    options = {
-        **overrides.extra,
-        "temperature": overrides.temperature,
-        "max_output_tokens": overrides.max_output_tokens,
-    }
-    parameters = redact({name: value for name, value in options.items() if value is not None})
+    limits = {"temperature": overrides.temperature, "max_output_tokens": overrides.max_output_tokens}
+    chosen = {**overrides.extra, **limits}
+    parameters = redact({name: value for name, value in chosen.items() if value is not None})
     return {
         attributes.LLM_SYSTEM: provider.system,
         attributes.LLM_MODEL_NAME: provider.model_for(request.overrides),
@@ -146,28 +145,17 @@ def _request_attributes(provider: LLMProvider, request: ModelRequest) -> dict[st
     }
 
 
-def _input(request: ModelRequest) -> dict[str, Any]:
-    return {
-        "instructions": request.instructions,
-        "messages": [message.model_dump(mode="json") for message in request.messages],
-    }
-
-
-def _record_end(span: Span, finish: ModelFinish | None) -> None:
-    if finish is None:
-        return
+def _end_attributes(finish: ModelFinish) -> dict[str, Any]:
     usage = finish.usage
-    span.set_many(
-        {
-            attributes.LLM_FINISH_REASON: finish.reason,
-            attributes.LLM_TOKEN_COUNT_PROMPT: usage.input_tokens,
-            attributes.LLM_TOKEN_COUNT_COMPLETION: usage.output_tokens,
-            attributes.LLM_TOKEN_COUNT_TOTAL: usage.total_tokens,
-            attributes.LLM_TOKEN_COUNT_CACHE_READ: usage.cached_input_tokens,
-            attributes.LLM_TOKEN_COUNT_CACHE_WRITE: usage.cache_write_tokens,
-            attributes.LLM_TOKEN_COUNT_REASONING: usage.reasoning_tokens,
-        }
-    )
+    return {
+        attributes.LLM_FINISH_REASON: finish.reason,
+        attributes.LLM_TOKEN_COUNT_PROMPT: usage.input_tokens,
+        attributes.LLM_TOKEN_COUNT_COMPLETION: usage.output_tokens,
+        attributes.LLM_TOKEN_COUNT_TOTAL: usage.total_tokens,
+        attributes.LLM_TOKEN_COUNT_CACHE_READ: usage.cached_input_tokens,
+        attributes.LLM_TOKEN_COUNT_CACHE_WRITE: usage.cache_write_tokens,
+        attributes.LLM_TOKEN_COUNT_REASONING: usage.reasoning_tokens,
+    }
 
 
 def _record_output(span: Span, seen: Sequence[ModelEvent], api_text: str) -> None:
@@ -184,26 +172,21 @@ def _record_output(span: Span, seen: Sequence[ModelEvent], api_text: str) -> Non
     if not (text or calls):
         return
     message = f"{attributes.LLM_OUTPUT_MESSAGES}.0"
-    span.set_many(
-        {f"{message}.{attributes.MESSAGE_ROLE}": "assistant", f"{message}.{attributes.MESSAGE_CONTENT}": text}
-    )
+    said = {f"{message}.{attributes.MESSAGE_ROLE}": "assistant", f"{message}.{attributes.MESSAGE_CONTENT}": text}
     for number, call in enumerate(calls[:_MAX_TRACED_CALLS]):
         prefix = f"{message}.{attributes.MESSAGE_TOOL_CALLS}.{number}"
-        span.set_many(
-            {
-                f"{prefix}.{attributes.TOOL_CALL_ID}": call.call_id,
-                f"{prefix}.{attributes.TOOL_CALL_FUNCTION_NAME}": call.name,
-                f"{prefix}.{attributes.TOOL_CALL_FUNCTION_ARGUMENTS_JSON}": call.arguments,
-            }
-        )
+        said[f"{prefix}.{attributes.TOOL_CALL_ID}"] = call.call_id
+        said[f"{prefix}.{attributes.TOOL_CALL_FUNCTION_NAME}"] = call.name
+        said[f"{prefix}.{attributes.TOOL_CALL_FUNCTION_ARGUMENTS_JSON}"] = call.arguments
+    span.set_many(said)
 
 
 class ProviderPool:
     """Returns the provider of a model, and caches it.
 
     `registrations` are the pool's own and come before those of `register_provider`. A factory is called with the
-    model's name, and with the options of its vendor and of the pool that it has parameters for. A registered instance
-    serves every model under its name; the pool does not close it.
+    model's name, with the options of its vendor and of the pool that it has parameters for, and with all `given` ones.
+    A registered instance serves every model under its name; the pool does not close it.
     """
 
     def __init__(
@@ -212,8 +195,10 @@ class ProviderPool:
         registrations: Mapping[str, Registration] | None = None,
         *,
         by_vendor: Mapping[Vendor, Mapping[str, Any]] | None = None,
+        given: Mapping[str, Any] | None = None,
     ) -> None:
         self._options = dict(options or {})
+        self._given = dict(given or {})
         self._by_vendor = dict(by_vendor or {})
         self._registrations = dict(registrations or {})
         for name, registration in self._registrations.items():
@@ -249,12 +234,10 @@ class ProviderPool:
         chain = chain_of(model)
         if not chain:
             raise ConfigurationError("The name of the model is empty: set OMNIAGENT_MODEL or Agent(model=...)")
-        key = ",".join(chain)
+        key, *earlier, last = ",".join(chain), *chain
         if key not in self._providers:
-            *earlier, last = chain
             replaceable = [self._open(name, **IN_A_CHAIN) for name in earlier]
-            is_chain = len(chain) > 1
-            self._providers[key] = FallbackProvider([*replaceable, self.get(last)]) if is_chain else self._open(key)
+            self._providers[key] = FallbackProvider([*replaceable, self.get(last)]) if earlier else self._open(key)
         return self._providers[key]
 
     async def aclose(self) -> None:
@@ -265,13 +248,13 @@ class ProviderPool:
             await provider.aclose()
 
     def _open(self, name: str, **more: Any) -> LLMProvider:
-        base_url = {**self._by_vendor.get("openai", {}), **self._options}.get("base_url")
+        base_url = {**self._by_vendor.get("openai", {}), **self._options, **self._given}.get("base_url")
         found, model = find_provider(name, self._registrations, any_model=bool(base_url))
         if isinstance(found, LLMProvider):
             return found
-        options = {**self._by_vendor.get(vendor_of(found), {}), **self._options, **more}
+        offered = accepted_options(found, {**self._by_vendor.get(vendor_of(found), {}), **self._options, **more})
         with team_code(f"the provider registered for {name!r}", ConfigurationError, passes=(OmniAgentError,)):
-            provider = found(model, **accepted_options(found, options))
+            provider = found(model, **{**offered, **self._given})
         check_provider(f"what the provider registered for {name!r} makes", provider)
         self._made.append(provider)
         return provider

@@ -20,6 +20,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from omniagent.ai.providers.llm_provider import (
@@ -110,17 +111,18 @@ class ScriptedModel(LLMProvider):
         self.requests.append(request)
         self.running += 1
         try:
-            performance = _Performance(request)
-            for beat in _beats(await _resolved(self._next(request), request)):
-                if isinstance(beat, asyncio.Event):
-                    await beat.wait()
+            item = self._next(request)
+            answer = item(request) if callable(item) else item
+            if inspect.isawaitable(answer):
+                answer = await answer
+            beats = answer if isinstance(answer, Iterable) and not isinstance(answer, str) else (answer,)
+            for event in _played(beats, request):
+                if isinstance(event, asyncio.Event):
+                    await event.wait()
                     continue
-                for event in performance.events(beat):
-                    yield event
-                    # A real model lets others run between two deltas.
-                    await asyncio.sleep(0)
-            for event in performance.end():
                 yield event
+                # A real model lets others run between two deltas.
+                await asyncio.sleep(0)
         finally:
             self.running -= 1
 
@@ -149,66 +151,37 @@ def _check_item(item: object) -> None:
             )
 
 
-async def _resolved(item: ScriptItem, request: ModelRequest) -> Answer:
-    if not callable(item):
-        return item
-    answer = item(request)
-    return await answer if inspect.isawaitable(answer) else answer
-
-
-def _beats(answer: Answer) -> Iterator[Beat]:
-    if isinstance(answer, Iterable) and not isinstance(answer, str):
-        yield from answer
-    else:
-        yield answer
-
-
-class _Performance:
-    """One answer as it is played."""
-
-    def __init__(self, request: ModelRequest) -> None:
-        parts = [part for message in request.messages for part in message.parts]
-        self._call_ids = {part.call_id for part in parts if isinstance(part, ToolPart)}
-        self._input_tokens = sum(_words(text) for text in (request.instructions, *(m.text for m in request.messages)))
-        self._output_tokens = 0
-        self._called = False
-        self._finished = False
-
-    def events(self, beat: Beat) -> Iterator[ModelEvent]:
+def _played(beats: Iterable[Beat], request: ModelRequest) -> Iterator[ModelEvent | asyncio.Event]:
+    """Yield the events of one answer, and its pauses."""
+    parts = [part for message in request.messages for part in message.parts]
+    taken = {part.call_id for part in parts if isinstance(part, ToolPart)}
+    written = 0
+    called = finished = False
+    for beat in beats:
         if isinstance(beat, BaseException):
             raise beat
         if isinstance(beat, str):
-            for word in _WORD.findall(beat):
-                self._output_tokens += 1
-                yield ModelText(word)
+            words = _WORD.findall(beat)
+            written += len(words)
+            yield from map(ModelText, words)
         elif isinstance(beat, ToolCall):
-            yield from self._call(beat)
-        elif not isinstance(beat, asyncio.Event):
-            self._called = self._called or isinstance(beat, ModelToolCall)
-            self._finished = self._finished or isinstance(beat, ModelFinish)
+            called = True
+            text = beat.arguments if isinstance(beat.arguments, str) else json.dumps(dict(beat.arguments))
+            written += _words(f"{beat.name} {text}")
+            new_ids = (f"call_{number}" for number in count(len(taken) + 1))
+            call_id = beat.call_id or next(new_id for new_id in new_ids if new_id not in taken)
+            taken.add(call_id)
+            yield ModelToolStart(call_id, beat.name)
+            if text:
+                yield ModelToolDelta(call_id, text)
+            yield ModelToolCall(call_id, beat.name, text or "{}")
+        else:
+            called = called or isinstance(beat, ModelToolCall)
+            finished = finished or isinstance(beat, ModelFinish)
             yield beat
-
-    def end(self) -> Iterator[ModelEvent]:
-        if not self._finished:
-            usage = Usage(self._input_tokens, self._output_tokens)
-            yield ModelFinish("tool-calls" if self._called else "stop", usage)
-
-    def _call(self, call: ToolCall) -> Iterator[ModelEvent]:
-        self._called = True
-        text = call.arguments if isinstance(call.arguments, str) else json.dumps(dict(call.arguments))
-        self._output_tokens += _words(f"{call.name} {text}")
-        call_id = call.call_id or self._new_id()
-        yield ModelToolStart(call_id, call.name)
-        if text:
-            yield ModelToolDelta(call_id, text)
-        yield ModelToolCall(call_id, call.name, text or "{}")
-
-    def _new_id(self) -> str:
-        number = len(self._call_ids) + 1
-        while (call_id := f"call_{number}") in self._call_ids:
-            number += 1
-        self._call_ids.add(call_id)
-        return call_id
+    if not finished:
+        read = sum(map(_words, (request.instructions, *(message.text for message in request.messages))))
+        yield ModelFinish("tool-calls" if called else "stop", Usage(read, written))
 
 
 def _words(text: str) -> int:

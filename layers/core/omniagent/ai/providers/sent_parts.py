@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from omniagent.ai.providers.llm_provider import ModelRequest
-from omniagent.messages import ChatMessage, Part, StepPart, ToolPart
+from omniagent.messages import Part, StepPart, ToolPart
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_TOOL_NAME_LENGTH = 64
@@ -41,7 +41,9 @@ class SentMessage:
 
 
 def sent_messages(request: ModelRequest) -> Iterator[SentMessage]:
-    """Yield the messages of a request, without those that say nothing, and without instructions that come first.
+    """Yield the messages of a request, without empty texts, and without instructions that come first.
+
+    Answers are split into their steps, and tool calls without a result are closed.
 
     An API that matches its cache only at marks needs two: one finds what the turn before has stored, one stores. If
     nothing follows the question that the next turn lacks, no mark is needed.
@@ -54,20 +56,15 @@ def sent_messages(request: ModelRequest) -> Iterator[SentMessage]:
     for number, message in enumerate(messages):
         in_turn = number > turn_start
         if message.role == "assistant":
-            yield SentMessage("assistant", "", _steps(message), in_turn, is_marked=False)
+            steps: list[list[SentPart]] = [[]]
+            for part in message.parts:
+                if isinstance(part, StepPart):
+                    steps.append([])
+                else:
+                    steps[-1].append(_sent_call(part.close()) if isinstance(part, ToolPart) else part)
+            yield SentMessage("assistant", "", [step for step in steps if step], in_turn, is_marked=False)
         elif message.text and (number or message.role == "user"):
             yield SentMessage(message.role, message.text, [], in_turn, number in marked)
-
-
-def _steps(message: ChatMessage) -> list[list[SentPart]]:
-    """Split a message into its steps. Tool calls without a result are closed."""
-    found: list[list[SentPart]] = [[]]
-    for part in message.parts:
-        if isinstance(part, StepPart):
-            found.append([])
-        else:
-            found[-1].append(_sent_call(part.close()) if isinstance(part, ToolPart) else part)
-    return [step for step in found if step]
 
 
 def _sent_call(part: ToolPart) -> SentCall:

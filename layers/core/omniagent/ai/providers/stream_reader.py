@@ -59,12 +59,14 @@ class ModelStreamReader(ABC):
     """Converts the events of an API into ours. One reader per answer of a model.
 
     Deltas of one kind that are read together become one event. `has_ended` is set once the API has said how the answer
-    ended: what is missing after that is not part of it. `finished` is the last event, after which nothing is read.
+    ended: what is missing after that is not part of it. `finished` is the last event, after which nothing is read, and
+    `is_paused` whether another request has to continue the answer.
     """
 
     def __init__(self, model: str = "") -> None:
         self.finished: ModelFinish | None = None
         self.has_ended = False
+        self.is_paused = False
         self.taken_ids: set[str] = set()
         """No call gets one of these: some servers restart their numbering with every answer."""
         self._model = model
@@ -103,9 +105,9 @@ class ModelStreamReader(ABC):
             raise ModelStreamBroken("the model's stream ended before its end")
         return [*self._events, *self._sources, self.finished]
 
-    def continuation(self, body: Json) -> Json | None:  # noqa: ARG002 - for an API that pauses its answers
-        """Return the request that continues the answer to `body`, or None if the answer is complete."""
-        return None
+    def continuation(self, body: Json) -> Json:
+        """Return the request that continues the paused answer to `body`."""
+        raise NotImplementedError
 
     @abstractmethod
     def _read(self, event: Json) -> None:
@@ -158,10 +160,6 @@ class ModelStreamReader(ABC):
         self._add(ModelToolStart(call.call_id, name))
         return call
 
-    def _arguments(self, call: Call, text: str) -> None:
-        call.pieces.append(text)
-        self._delta(call, text)
-
     def _close_call(self, call: Call) -> None:
         """Complete a call. Without arguments they are `{}`: some APIs send nothing instead of an empty object."""
         if not call.done:
@@ -176,7 +174,7 @@ class ModelStreamReader(ABC):
         self._end_reasoning()
         for call in self._calls:
             if reason in _CUT_SHORT and not (call.done or call.pieces):
-                self._arguments(call, "{")
+                self._delta(call, "{")
             self._close_call(call)
         if reason == "stop" and self._refused:
             reason = "content-filter"
@@ -189,6 +187,8 @@ class ModelStreamReader(ABC):
             self._add()
             self._kind = kind
         self._pieces.append(text)
+        if isinstance(kind, Call):
+            kind.pieces.append(text)
 
     def _add(self, *events: ModelEvent) -> None:
         """Add events after the deltas that were read before them."""

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
-from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.anthropic.message_reader import MessageReader
-from omniagent.ai.providers.api_provider import ApiProvider
+from omniagent.ai.providers.api_provider import AnswerTool, ApiProvider
 from omniagent.ai.providers.llm_provider import Json, ModelRequest, OutputFormat, ToolSpec
 from omniagent.ai.providers.model_rules import EFFORTS, ModelRules, fit, nearest_effort
-from omniagent.ai.providers.sent_parts import SentCall, SentMessage, SentPart, instructions_of, sent_messages
+from omniagent.ai.providers.sent_parts import SentCall, SentPart, instructions_of, sent_messages
 from omniagent.messages import ReasoningPart, TextPart
 
 DEFAULT_MAX_TOKENS: Final = 16_384
@@ -48,14 +47,17 @@ class AnthropicMessages(ApiProvider):
 
     def _body(self, request: ModelRequest) -> Json:
         parameters = {"max_tokens": DEFAULT_MAX_TOKENS, **self._parameters(request, "max_tokens")}
-        config = {**_output_config(request.output), **parameters.pop("output_config", {})}
+        output = request.output
+        schema = {} if output is None else {"format": {"type": "json_schema", "schema": output.schema}}
+        config = {**schema, **parameters.pop("output_config", {})}
         rules = self._rules(parameters["model"])
-        tools = list(_tools(request.tools, rules))
+        tools, parallel = list(_tools(request.tools, rules)), self.options.parallel_tool_calls
+        choice = {"tool_choice": {"type": "auto", "disable_parallel_tool_use": not parallel}}
         body = {
             **_cached_prefix(*instructions_of(request), tools),
             "messages": list(_alternating(_messages(request))),
             "cache_control": _CACHED,
-            **_tool_choice(tools, self.options.parallel_tool_calls),
+            **({} if parallel is None or not tools else choice),
             **({"metadata": {"user_id": _user_id(request.user_id)}} if request.user_id else {}),
             **({"output_config": config} if config else {}),
             **parameters,
@@ -105,10 +107,6 @@ def _fitted_thinking(body: Json, rules: ModelRules, effort: str | None) -> Json:
     return {"thinking": thinking}
 
 
-def _output_config(output: OutputFormat | None) -> Json:
-    return {} if output is None else {"format": {"type": "json_schema", "schema": output.schema}}
-
-
 def _cached_prefix(instructions: str, changing: str, tools: list[Json]) -> Json:
     """Return tools and instructions, with a breakpoint of the cache before those that may change."""
     system = [{"type": "text", "text": instructions, "cache_control": _CACHED}] if instructions.strip() else []
@@ -125,24 +123,9 @@ def _tools(tools: Sequence[ToolSpec], rules: ModelRules) -> Iterator[Json]:
         yield {**spec, "strict": True} if tool.strict and may_be_strict else spec
 
 
-def _tool_choice(tools: list[Json], parallel: bool | None) -> Json:
-    if not tools or parallel is None:
-        return {}
-    return {"tool_choice": {"type": "auto", "disable_parallel_tool_use": not parallel}}
-
-
 def _user_id(user_id: str) -> str:
     """Return an identifier that the API accepts."""
     return user_id if _USER_ID.fullmatch(user_id) else hashlib.sha256(user_id.encode("utf-8", "replace")).hexdigest()
-
-
-def _messages(request: ModelRequest) -> Iterator[Json]:
-    for message in sent_messages(request):
-        if message.role == "assistant":
-            yield from _answer_messages(message)
-        elif message.text.strip():
-            mark = {"cache_control": _CACHED} if message.is_marked else {}
-            yield {"role": message.role, "content": [{"type": "text", "text": message.text, **mark}]}
 
 
 def _alternating(messages: Iterator[Json]) -> Iterator[Json]:
@@ -164,19 +147,18 @@ def _alternating(messages: Iterator[Json]) -> Iterator[Json]:
     yield from [*([last] if last else []), *instructions]
 
 
-def _answer_messages(message: SentMessage) -> Iterator[Json]:
-    """Yield one message per step, each followed by the results of its tools."""
-    for step in message.steps:
-        content = [block for part in step if (block := _block(part, in_turn=message.in_turn))]
-        if any(block["type"] in {"text", "tool_use"} for block in content):  # the API refuses thinking alone
-            yield {"role": "assistant", "content": content}
-        results: list[Json] = []
-        for part in step:
-            if isinstance(part, SentCall):
-                error = {"is_error": True} if part.is_error else {}
-                results.append({"type": "tool_result", "tool_use_id": _id(part), "content": part.output, **error})
-        if results:
-            yield {"role": "user", "content": results}
+def _messages(request: ModelRequest) -> Iterator[Json]:
+    """Yield the messages. Those of an answer are one per step, each followed by the results of its tools."""
+    for message in sent_messages(request):
+        if message.text.strip():
+            mark = {"cache_control": _CACHED} if message.is_marked else {}
+            yield {"role": message.role, "content": [{"type": "text", "text": message.text, **mark}]}
+        for step in message.steps:
+            content = [block for part in step if (block := _block(part, in_turn=message.in_turn))]
+            if any(block["type"] in {"text", "tool_use"} for block in content):  # the API refuses thinking alone
+                yield {"role": "assistant", "content": content}
+            if results := [_result(part) for part in step if isinstance(part, SentCall)]:
+                yield {"role": "user", "content": results}
 
 
 def _block(part: SentPart, *, in_turn: bool) -> Json | None:
@@ -190,6 +172,11 @@ def _block(part: SentPart, *, in_turn: bool) -> Json | None:
             return {"type": "thinking", "thinking": part.text, "signature": data["signature"]}
         return data.get("block")
     return None
+
+
+def _result(call: SentCall) -> Json:
+    result = {"type": "tool_result", "tool_use_id": _id(call), "content": call.output}
+    return {**result, "is_error": True} if call.is_error else result
 
 
 def _id(call: SentCall) -> str:

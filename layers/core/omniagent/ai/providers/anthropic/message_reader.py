@@ -5,22 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from omniagent.ai.providers.api_errors import reported
-from omniagent.ai.providers.llm_provider import Json
+from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json
 from omniagent.ai.providers.sent_parts import to_json
 from omniagent.ai.providers.stream_reader import Call, ModelStreamReader, objects_of, tokens_at
 from omniagent.errors import ModelStreamBroken
-from omniagent.messages import FinishReason, Usage
+from omniagent.messages import Usage
 
 MAX_PAUSES: Final = 10
 """How often an answer may pause to be continued."""
-_FINISH: Final[dict[str, FinishReason]] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool-calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "content-filter",
-}
 
 
 @dataclass(slots=True)
@@ -36,9 +28,10 @@ class _Block:
         """Return the block as the API expects it back."""
         text = "".join(self.pieces)
         if self.start["type"] == "text":
-            return {"type": "text", "text": text}
+            return {"type": "text", "text": (self.start.get("text") or "") + text}
         if self.start["type"] == "thinking":
-            return {"type": "thinking", "thinking": text, "signature": self.signature}
+            thinking = (self.start.get("thinking") or "") + text
+            return {"type": "thinking", "thinking": thinking, "signature": self.signature}
         return {**self.start, "input": _object(text)} if text else self.start
 
 
@@ -50,7 +43,6 @@ class MessageReader(ModelStreamReader):
 
     _usage = Usage()
     _pauses = 0
-    _is_paused = False
 
     def __init__(self, model: str = "") -> None:
         super().__init__(model)
@@ -58,19 +50,19 @@ class MessageReader(ModelStreamReader):
         self._content: list[_Block] = []
         self._counts: Json = {}
 
-    def continuation(self, body: Json) -> Json | None:
-        if not self._is_paused:
-            return None
+    def continuation(self, body: Json) -> Json:
         if self._pauses == MAX_PAUSES:
             raise ModelStreamBroken(f"the model's answer paused more than {MAX_PAUSES} times")
         self._pauses += 1
-        self._is_paused, self.has_ended, self.finished = False, False, None
+        self.is_paused, self.has_ended, self.finished = False, False, None
         content = [block.sent_back() for block in self._content]
         self._content.clear()
         *before, last = body["messages"]
         if last["role"] == "assistant":
-            return {**body, "messages": [*before, {**last, "content": [*last["content"], *content]}]}
-        return {**body, "messages": [*before, last, {"role": "assistant", "content": content}]}
+            content = [*last["content"], *content]
+        else:
+            before.append(last)
+        return {**body, "messages": [*before, {"role": "assistant", "content": content}]}
 
     def _read(self, event: Json) -> None:
         match event["type"] if "type" in event or "error" not in event else "error":
@@ -81,11 +73,10 @@ class MessageReader(ModelStreamReader):
             case "content_block_stop":
                 self._block_stopped(self._blocks[event["index"]])
             case "message_start":
-                self._message_started(event["message"])
+                self._counts, self._blocks = _counts(event["message"].get("usage")), {}
             case "message_delta":
                 self._message_ended(event["delta"], event.get("usage"))
             case "message":  # from a server that ignores `stream`
-                self._message_started(event)
                 for index, block in enumerate(event["content"]):
                     self._block_started(index, block)
                     self._block_stopped(self._blocks[index])
@@ -93,19 +84,15 @@ class MessageReader(ModelStreamReader):
             case "error":
                 raise reported(event.get("error") or event)
 
-    def _message_started(self, message: Json) -> None:
-        self._counts = _counts(message.get("usage"))
-        self._blocks = {}
-
     def _block_started(self, index: object, start: Json) -> None:
         block = self._blocks[index] = _Block(start)
         match start["type"]:
             case "text":
-                self._block_text(block, start.get("text") or "")
+                self._text(start.get("text") or "")
                 for citation in objects_of(start, "citations"):
                     self._cited(citation)
             case "thinking":
-                self._block_thinking(block, start.get("thinking") or "")
+                self._reasoning(start.get("thinking") or "")
                 block.signature = start.get("signature") or ""
             case "tool_use":
                 block.call = self._open_call(index, start["id"], start["name"])
@@ -113,30 +100,24 @@ class MessageReader(ModelStreamReader):
     def _delta_read(self, block: _Block, delta: Json) -> None:
         match delta["type"]:
             case "text_delta":
-                self._block_text(block, delta["text"])
+                block.pieces.append(delta["text"])
+                self._text(delta["text"])
             case "thinking_delta":
-                self._block_thinking(block, delta["thinking"])
+                block.pieces.append(delta["thinking"])
+                self._reasoning(delta["thinking"])
             case "input_json_delta":
                 block.pieces.append(delta["partial_json"])
                 if block.call is not None:
-                    self._arguments(block.call, delta["partial_json"])
+                    self._delta(block.call, delta["partial_json"])
             case "signature_delta":
                 block.signature += delta["signature"]
             case "citations_delta":
                 self._cited(delta["citation"])
 
-    def _block_text(self, block: _Block, text: str) -> None:
-        block.pieces.append(text)
-        self._text(text)
-
-    def _block_thinking(self, block: _Block, text: str) -> None:
-        block.pieces.append(text)
-        self._reasoning(text)
-
     def _block_stopped(self, block: _Block) -> None:
         if block.call is not None:
             if block.start.get("input") and not block.call.pieces:
-                self._arguments(block.call, to_json(block.start["input"]))
+                self._delta(block.call, to_json(block.start["input"]))
             self._close_call(block.call)
         elif block.start["type"] == "thinking":
             self._end_reasoning({"signature": block.signature} if block.signature else None)
@@ -150,10 +131,10 @@ class MessageReader(ModelStreamReader):
             return
         self._counts |= {name: count for name, count in _counts(usage).items() if count is not None}
         self._usage += _usage(self._counts)
-        self._is_paused = reason == "pause_turn"
+        self.is_paused = reason == "pause_turn"
         if reason == "refusal" and not self._has_text:
             self._text((delta.get("stop_details") or {}).get("explanation") or "")
-        self._finish(_FINISH.get(reason, "other"), self._usage)
+        self._finish(OTHER_NAMES.get(reason, "other"), self._usage)
 
     def _cited(self, citation: Json) -> None:
         """Note the page or the document that a citation names. Documents without a title are numbered."""

@@ -6,15 +6,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Final, Literal, NoReturn
 
 from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.api_stream import DONE_EVENT
 from omniagent.ai.providers.http_client import HttpClient
-from omniagent.ai.providers.llm_provider import Json, ModelEvent, ModelReasoningDone, ModelRequest
+from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelEvent, ModelReasoningDone, ModelRequest
 from omniagent.ai.providers.model_rules import rules_of
-from omniagent.ai.providers.openai.openai_provider import CACHE_MARK, OpenAIProvider, schema_of, usage_of
-from omniagent.ai.providers.openai.think_tags import ThinkTags, ThinkTagsMode
+from omniagent.ai.providers.openai.openai_provider import (
+    CACHE_MARK,
+    OpenAIProvider,
+    ThinkTagsMode,
+    schema_of,
+    usage_of,
+)
 from omniagent.ai.providers.sent_parts import (
     SentCall,
     SentMessage,
@@ -27,15 +32,8 @@ from omniagent.ai.providers.stream_reader import Call, ModelStreamReader, object
 from omniagent.errors import ConfigurationError
 from omniagent.messages import FinishReason, ReasoningPart, TextPart, Usage
 
-_FINISH: dict[str, FinishReason] = {
-    "stop": "stop",
-    "length": "length",
-    "model_length": "length",
-    "content_filter": "content-filter",
-    "tool_calls": "tool-calls",
-    "function_call": "tool-calls",
-}
-
+_OPENING: Final = "<think>"
+_CLOSING: Final = "</think>"
 _OPENAI_MODEL = re.compile(r"(?:.*[/.:])?(?:o\d|gpt-(?!oss)|chatgpt|codex)")
 _MISTRAL_MODEL = re.compile(r"mi[sx]tral|(?:mini|dev|magi|code|pix|vox)stral", re.IGNORECASE)
 _KIMI_MODEL = re.compile(r"\bkimi\b", re.IGNORECASE)
@@ -232,7 +230,7 @@ class ChatReader(ModelStreamReader):
             if reason := choice.get("finish_reason"):
                 if reason == "error":
                     self._fail(choice.get("error") or {})
-                self._reason, self.has_ended = _FINISH.get(reason, "other"), True
+                self._reason, self.has_ended = OTHER_NAMES.get(reason, "other"), True
         if event.get("usage"):
             self._usage = usage_of(event, "prompt", "completion")
             if self._reason and not choices:  # the usage comes last; with choices, it may come with each of them
@@ -264,7 +262,7 @@ class ChatReader(ModelStreamReader):
             function = piece.get("function") or {}
             call = self._call_of(piece, function)
             if arguments := function.get("arguments"):
-                self._arguments(call, arguments if isinstance(arguments, str) else to_json(arguments))
+                self._delta(call, arguments if isinstance(arguments, str) else to_json(arguments))
             if extra := piece.get("extra_content"):
                 self._add_hidden(call_id=call.call_id, extra_content=extra)
 
@@ -315,26 +313,68 @@ class ChatReader(ModelStreamReader):
 
 
 class ThinkingReader(ChatReader):
-    """Reads a server that sends the reasoning as text in `<think>` tags."""
+    """Reads a server that sends the reasoning as text in `<think>` tags, because it has no parser for its model.
 
-    def __init__(self, tags: ThinkTagsMode, model: str = "") -> None:
+    Only tags at the beginning of an answer count: later ones are what the answer is about.
+    """
+
+    def __init__(self, mode: ThinkTagsMode, model: str = "") -> None:
         super().__init__(model)
-        self._tags = ThinkTags(tags)
+        self._state: Literal["before", "inside", "text"] = "before" if mode == "both" else "inside"
+        self._held = ""
+        """Text that may be a part of a tag."""
+        self._strips = False
+        """Whether the space after a tag is still to be dropped."""
 
     def _text(self, text: str) -> None:
-        self._add_pieces(self._tags.feed(text))
+        text, self._held = self._held + text, ""
+        if self._state == "before":
+            start = text.lstrip()
+            if start.startswith(_OPENING):
+                self._state, self._strips, text = "inside", True, start[len(_OPENING) :]
+            elif _OPENING.startswith(start):
+                self._held = text
+                return
+            else:
+                self._state = "text"
+        if self._state == "inside":
+            thought, closing, text = text.partition(_CLOSING)
+            if not closing:
+                self._held = _start_of_tag(thought)
+            self._reasoning(self._stripped(thought[: len(thought) - len(self._held)]))
+            if closing:
+                self._state, self._strips = "text", True
+        if self._state == "text":
+            super()._text(self._stripped(text))
+
+    def _stripped(self, text: str) -> str:
+        if self._strips:
+            text = text.lstrip()
+            self._strips = not text
+        return text
+
+    def _release(self) -> None:
+        """Add what was held back: no tag follows."""
+        held, self._held = self._held, ""
+        if self._state == "inside":
+            self._reasoning(held)
+        else:
+            self._state = "text"
+            super()._text(held)
 
     def _open_call(self, index: object, call_id: str, name: str) -> Call:
-        self._add_pieces(self._tags.flush())
+        self._release()
         return super()._open_call(index, call_id, name)
 
     def _finish(self, reason: FinishReason, usage: Usage) -> None:
-        self._add_pieces(self._tags.flush())
+        self._release()
         super()._finish(reason, usage)
 
-    def _add_pieces(self, pieces: Iterable[tuple[bool, str]]) -> None:
-        for is_reasoning, piece in pieces:
-            (self._reasoning if is_reasoning else super()._text)(piece)
+
+def _start_of_tag(text: str) -> str:
+    """Return the end of a text that may be the start of a closing tag."""
+    lengths = range(min(len(text), len(_CLOSING) - 1), 0, -1)
+    return next((text[-length:] for length in lengths if _CLOSING.startswith(text[-length:])), "")
 
 
 def _is_another(call: Call, piece: Json, function: Json) -> bool:

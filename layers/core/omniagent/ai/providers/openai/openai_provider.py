@@ -3,18 +3,16 @@
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, ClassVar, Final, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
-from omniagent.ai.providers.answer_tool import AnswerTool
-from omniagent.ai.providers.api_provider import ApiProvider
+from omniagent.ai.providers.api_provider import AnswerTool, ApiProvider, FieldPath
 from omniagent.ai.providers.http_client import ApiOptions, HttpClient
 from omniagent.ai.providers.llm_provider import Json, ModelRequest, OutputFormat
 from omniagent.ai.providers.model_rules import fit, nearest_effort, rules_of
-from omniagent.ai.providers.openai.think_tags import ThinkTagsMode
-from omniagent.ai.providers.refused_fields import FieldPath
-from omniagent.ai.providers.stream_reader import tokens_at
+from omniagent.ai.providers.stream_reader import objects_of, tokens_at
 from omniagent.errors import ConfigurationError, ModelRejected
 from omniagent.messages import Usage
 
@@ -22,6 +20,9 @@ MAX_IDENTIFIER_LENGTH: Final = 64
 CACHE_MARK: Final[Json] = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 EFFORT_FIELDS: Final = frozenset({"reasoning", "reasoning_effort"})
 """The fields in which a caller chooses the effort: OpenAI's of either API, and OpenRouter's of Chat Completions."""
+
+ThinkTagsMode = Literal["both", "closing"]
+"""`both`: the answer may begin with `<think>`. `closing`: the template has opened it, so only `</think>` comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +69,10 @@ class OpenAIProvider(ApiProvider):
             listed = await self._client.get("/models")
         except ModelRejected:
             return None
-        cards = listed.get("data") if isinstance(listed, dict) else None
-        for card in cards if isinstance(cards, list) else ():
-            if isinstance(card, dict) and card.get("id") == self.model:
-                try:
+        for card in objects_of(listed if isinstance(listed, dict) else {}, "data"):
+            if card.get("id") == self.model:
+                with suppress(ValueError):
                     return date.fromisoformat(str(card.get("shutdown_date")))
-                except ValueError:
-                    return None
         return None
 
     @abstractmethod

@@ -7,18 +7,17 @@ from typing import Any, ClassVar
 
 from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.api_provider import ApiProvider
-from omniagent.ai.providers.llm_provider import Json, ModelEvent, ModelRequest
+from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelEvent, ModelRequest
 from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.openai_provider import CACHE_MARK, OpenAIProvider, schema_of, usage_of
 from omniagent.ai.providers.sent_parts import SentCall, SentMessage, instructions_of, sent_messages, to_json
 from omniagent.ai.providers.stream_reader import ModelStreamReader, objects_of
 from omniagent.errors import ModelRejected
-from omniagent.messages import FinishReason, ReasoningPart, TextPart
+from omniagent.messages import ReasoningPart, TextPart
 
 _LIMIT_FIELD = "max_output_tokens"
 _SEALED = ("id", "summary", "encrypted_content")
 _ABSENT = frozenset({404, 405, 501})
-_INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content-filter"}
 
 
 class ResponseReader(ModelStreamReader):
@@ -34,7 +33,7 @@ class ResponseReader(ModelStreamReader):
             case "response.output_text.delta":
                 self._text(event["delta"])
             case "response.function_call_arguments.delta":
-                self._arguments(self._by_index[event["output_index"]], event["delta"])
+                self._delta(self._by_index[event["output_index"]], event["delta"])
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 self._reasoning_delta(event)
             case "response.refusal.delta":
@@ -64,7 +63,7 @@ class ResponseReader(ModelStreamReader):
             if not is_done:
                 return
             if (arguments := item["arguments"]) and not call.pieces:
-                self._arguments(call, arguments if isinstance(arguments, str) else to_json(arguments))
+                self._delta(call, arguments if isinstance(arguments, str) else to_json(arguments))
             self._close_call(call)
         elif item["type"] == "reasoning" and is_done:
             sealed = {"id": item["id"], "summary": item.get("summary") or []}  # required, but it may be empty
@@ -91,8 +90,8 @@ class ResponseReader(ModelStreamReader):
                             self._annotated(annotation)
                     elif refusal := part.get("refusal"):
                         self._refusal(refusal)
-        reason = str((response.get("incomplete_details") or {}).get("reason"))
-        self._finish("stop" if is_complete else _INCOMPLETE.get(reason, "other"), usage_of(response, "input", "output"))
+        reason = "stop" if is_complete else str((response.get("incomplete_details") or {}).get("reason"))
+        self._finish(OTHER_NAMES.get(reason, "other"), usage_of(response, "input", "output"))
 
 
 class OpenAIResponses(OpenAIProvider):
