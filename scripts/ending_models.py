@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict
 
 from omniagent.ai.model_ends import ModelEnd, announced_ends, models_of
-from omniagent.ai.providers.model_calls import ProviderPool
+from omniagent.ai.providers import ProviderPool
 
 
 async def ends() -> list[ModelEnd]:

@@ -6,7 +6,7 @@ import pytest
 
 from omniagent import Agent, Overrides
 from omniagent.ai.model_ends import announced_ends, models_of
-from omniagent.ai.providers.model_calls import ProviderPool
+from omniagent.ai.providers import ProviderPool
 from omniagent.settings import Settings
 from omniagent.testing import ScriptedModel
 

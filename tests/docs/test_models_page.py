@@ -5,9 +5,9 @@ import re
 import pytest
 
 from local.template import ROOT
+from omniagent.ai.providers import ProviderPool
 from omniagent.ai.providers.anthropic.anthropic_messages import AnthropicMessages
 from omniagent.ai.providers.api_provider import ApiProvider
-from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.providers.openai.openai_chat import OpenAIChat
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 from omniagent.settings import Settings

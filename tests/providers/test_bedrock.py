@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from omniagent.ai.providers import ProviderPool, get_llm_provider
 from omniagent.ai.providers import bedrock as module
-from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.bedrock import BedrockMessages, RoleToken
 from omniagent.ai.providers.llm_provider import LLMProvider, OutputFormat
-from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.providers.openai.openai_chat import OpenAIChat
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 from omniagent.aws.credentials import CredentialCache, Credentials

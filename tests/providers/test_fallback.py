@@ -6,6 +6,7 @@ from itertools import count, pairwise
 
 import pytest
 
+from omniagent.ai.providers import ProviderPool
 from omniagent.ai.providers.fallback import LONGEST_BREAK_SECONDS, SHORTEST_BREAK_SECONDS, FallbackProvider
 from omniagent.ai.providers.llm_provider import (
     ModelEvent,
@@ -17,7 +18,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelText,
     Overrides,
 )
-from omniagent.ai.providers.model_calls import ProviderPool, complete
+from omniagent.ai.providers.model_calls import complete
 from omniagent.ai.providers.scripted import ScriptedModel
 from omniagent.errors import (
     ConfigurationError,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from omniagent.ai.providers import LLMProvider, register_provider
-from omniagent.ai.providers.model_calls import ProviderPool
+from omniagent.ai.providers import LLMProvider, ProviderPool, register_provider
 from omniagent.ai.providers.openai.openai_chat import OpenAIChat
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 from omniagent.ai.providers.scripted import ScriptedModel

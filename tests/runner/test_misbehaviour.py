@@ -9,7 +9,7 @@ import pytest
 from omniagent import Agent, InMemorySessionManager, Overrides, Query, RunContext, RunResult, ToolError, TurnHooks, tool
 from omniagent.ai.context import Callbacks
 from omniagent.ai.operator import TurnOperator
-from omniagent.ai.providers.model_calls import ProviderPool
+from omniagent.ai.providers import ProviderPool
 from omniagent.ai.tools import OUTPUT_CHARS
 from omniagent.messages import ToolPart
 from omniagent.session.live import Change

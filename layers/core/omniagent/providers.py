@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         OutputFormat as OutputFormat,
         ToolSpec as ToolSpec,
     )
-    from omniagent.ai.providers.model_calls import ProviderPool as ProviderPool
+    from omniagent.ai.providers import ProviderPool as ProviderPool
     from omniagent.messages import ChatMessage as ChatMessage
 else:  # a type checker would take any name for one of `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(__name__)

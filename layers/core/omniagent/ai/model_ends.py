@@ -6,8 +6,7 @@ from datetime import UTC, date, datetime
 from typing import Final
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.providers import chain_of
-from omniagent.ai.providers.model_calls import ProviderPool
+from omniagent.ai.providers import ProviderPool, chain_of
 from omniagent.settings import Settings
 
 NOTICE_DAYS: Final = 60

@@ -15,9 +15,8 @@ from functools import lru_cache, partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.providers import chain_of, without_vendor
+from omniagent.ai.providers import ProviderPool, chain_of, without_vendor
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
-from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult, StreamPosition
 from omniagent.ai.schema import Output_co
 from omniagent.budget.meter import Meter

@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from omniagent.ai.providers import KEYED_VENDORS
-from omniagent.ai.providers.model_calls import ProviderPool
+from omniagent.ai.providers import KEYED_VENDORS, ProviderPool
 from omniagent.app.platform import Platform
 from omniagent.budget.meter import Meter
 from omniagent.budget.spending import MemoryCounter, SpendingCounter

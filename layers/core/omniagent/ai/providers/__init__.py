@@ -13,17 +13,19 @@ registration is requested from that OpenAI-compatible server.
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, Self, get_args
 
-from omniagent.ai.providers.llm_provider import LLMProvider, check_provider
-from omniagent.errors import ConfigurationError, UnknownModelError
+from omniagent.ai.providers.llm_provider import KeySource, LLMProvider, check_provider
+from omniagent.errors import ConfigurationError, OmniAgentError, UnknownModelError
 from omniagent.settings import Settings
+from omniagent.team_code import team_code
 
 __all__ = [
     "KEYED_VENDORS",
     "KeyedVendor",
     "LLMProvider",
     "ProviderFactory",
+    "ProviderPool",
     "Registration",
     "Vendor",
     "accepted_options",
@@ -144,8 +146,6 @@ def check_registration(where: str, provider: object) -> None:
 
 def get_llm_provider(name_or_model: str, **options: Any) -> LLMProvider:
     """Return the provider of a model. The longest prefix decides; the options are the provider's own."""
-    from omniagent.ai.providers.model_calls import ProviderPool
-
     if name_or_model in _registrations and "model" in options:
         name_or_model = f"{name_or_model}/{options.pop('model')}"
     is_complete = options.keys() & {"api_key", "base_url"}
@@ -197,3 +197,86 @@ def find_provider(
         f"{', '.join(sorted({*own, *_registrations}))}, set OPENAI_BASE_URL if a compatible server has it, "
         "or register a provider: Project(providers=...) or register_provider()."
     )
+
+
+class ProviderPool:
+    """Returns the provider of a model, and caches it.
+
+    `registrations` are the pool's own and come before those of `register_provider`. A factory is called with the
+    model's name, with the options of its vendor and of the pool that it has parameters for, and with all `given` ones.
+    A registered instance serves every model under its name; the pool does not close it.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any] | None = None,
+        registrations: Mapping[str, Registration] | None = None,
+        *,
+        by_vendor: Mapping[Vendor, Mapping[str, Any]] | None = None,
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._options = dict(options or {})
+        self._given = dict(given or {})
+        self._by_vendor = dict(by_vendor or {})
+        self._registrations = dict(registrations or {})
+        for name, registration in self._registrations.items():
+            check_registration(f"ProviderPool: {name!r}", registration)
+        self._providers: dict[str, LLMProvider] = {}
+        self._made: list[LLMProvider] = []
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Settings,
+        registrations: Mapping[str, Registration] | None = None,
+        *,
+        keys: Mapping[KeyedVendor, tuple[KeySource, KeySource]] | None = None,
+        verbose_errors: bool = False,
+        on_refused_field: Callable[[str], None] | None = None,
+    ) -> Self:
+        """Return the pool that the settings describe.
+
+        `keys` are functions that return a vendor's key, and its current value after it was refused. They take
+        precedence over the keys of the settings.
+        """
+        by_vendor = vendor_options(settings)
+        for vendor, (api_key, refresh_key) in (keys or {}).items():
+            by_vendor[vendor] |= {"api_key": api_key, "refresh_key": refresh_key}
+        options = {"verbose_errors": verbose_errors, "on_refused_field": on_refused_field}
+        return cls(options, registrations, by_vendor=by_vendor)
+
+    def get(self, model: str | Sequence[str]) -> LLMProvider:
+        """Return the provider of a model, or a chain for several: `"gpt-6-luna,openai-chat/llama3"` or a list."""
+        if isinstance(model, str) and model in self._providers:
+            return self._providers[model]
+        chain = chain_of(model)
+        if not chain:
+            raise ConfigurationError("The name of the model is empty: set OMNIAGENT_MODEL or Agent(model=...)")
+        key, *earlier, last = ",".join(chain), *chain
+        if key not in self._providers and not earlier:
+            self._providers[key] = self._open(key)
+        elif key not in self._providers:
+            from omniagent.ai.providers.fallback import IN_A_CHAIN, FallbackProvider
+
+            replaceable = [self._open(name, **IN_A_CHAIN) for name in earlier]
+            self._providers[key] = FallbackProvider([*replaceable, self.get(last)])
+        return self._providers[key]
+
+    async def aclose(self) -> None:
+        """Close the providers that the pool created. If it is used again, it creates new ones."""
+        providers, self._made = self._made, []
+        self._providers.clear()
+        for provider in providers:
+            await provider.aclose()
+
+    def _open(self, name: str, **more: Any) -> LLMProvider:
+        base_url = {**self._by_vendor.get("openai", {}), **self._options, **self._given}.get("base_url")
+        found, model = find_provider(name, self._registrations, any_model=bool(base_url))
+        if isinstance(found, LLMProvider):
+            return found
+        offered = accepted_options(found, {**self._by_vendor.get(vendor_of(found), {}), **self._options, **more})
+        with team_code(f"the provider registered for {name!r}", ConfigurationError, passes=(OmniAgentError,)):
+            provider = found(model, **{**offered, **self._given})
+        check_provider(f"what the provider registered for {name!r} makes", provider)
+        self._made.append(provider)
+        return provider

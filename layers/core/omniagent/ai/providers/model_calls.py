@@ -1,29 +1,16 @@
-"""Model calls: the providers of the process, and the only functions that call them.
+"""Model calls: the only functions that call a provider.
 
 Each call is one LLM span, streamed or buffered.
 """
 
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
-from omniagent.ai.providers import (
-    KeyedVendor,
-    Registration,
-    Vendor,
-    accepted_options,
-    chain_of,
-    check_registration,
-    find_provider,
-    vendor_of,
-    vendor_options,
-)
-from omniagent.ai.providers.fallback import IN_A_CHAIN, FallbackProvider
 from omniagent.ai.providers.llm_provider import (
-    KeySource,
     LLMProvider,
     ModelEvent,
     ModelFinish,
@@ -33,12 +20,9 @@ from omniagent.ai.providers.llm_provider import (
     ModelText,
     ModelToolCall,
     Purpose,
-    check_provider,
 )
-from omniagent.errors import ConfigurationError, ModelError, OmniAgentError
+from omniagent.errors import ModelError
 from omniagent.messages import FinishReason, Usage
-from omniagent.settings import Settings
-from omniagent.team_code import team_code
 from omniagent.tracing import Span, SpanKind, attributes, trace_operation
 from omniagent.tracing.operations import active_recorder
 from omniagent.tracing.redaction import redact
@@ -179,82 +163,3 @@ def _record_output(span: Span, seen: Sequence[ModelEvent], api_text: str) -> Non
         said[f"{prefix}.{attributes.TOOL_CALL_FUNCTION_NAME}"] = call.name
         said[f"{prefix}.{attributes.TOOL_CALL_FUNCTION_ARGUMENTS_JSON}"] = call.arguments
     span.set_many(said)
-
-
-class ProviderPool:
-    """Returns the provider of a model, and caches it.
-
-    `registrations` are the pool's own and come before those of `register_provider`. A factory is called with the
-    model's name, with the options of its vendor and of the pool that it has parameters for, and with all `given` ones.
-    A registered instance serves every model under its name; the pool does not close it.
-    """
-
-    def __init__(
-        self,
-        options: Mapping[str, Any] | None = None,
-        registrations: Mapping[str, Registration] | None = None,
-        *,
-        by_vendor: Mapping[Vendor, Mapping[str, Any]] | None = None,
-        given: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._options = dict(options or {})
-        self._given = dict(given or {})
-        self._by_vendor = dict(by_vendor or {})
-        self._registrations = dict(registrations or {})
-        for name, registration in self._registrations.items():
-            check_registration(f"ProviderPool: {name!r}", registration)
-        self._providers: dict[str, LLMProvider] = {}
-        self._made: list[LLMProvider] = []
-
-    @classmethod
-    def from_settings(
-        cls,
-        settings: Settings,
-        registrations: Mapping[str, Registration] | None = None,
-        *,
-        keys: Mapping[KeyedVendor, tuple[KeySource, KeySource]] | None = None,
-        verbose_errors: bool = False,
-        on_refused_field: Callable[[str], None] | None = None,
-    ) -> Self:
-        """Return the pool that the settings describe.
-
-        `keys` are functions that return a vendor's key, and its current value after it was refused. They take
-        precedence over the keys of the settings.
-        """
-        by_vendor = vendor_options(settings)
-        for vendor, (api_key, refresh_key) in (keys or {}).items():
-            by_vendor[vendor] |= {"api_key": api_key, "refresh_key": refresh_key}
-        options = {"verbose_errors": verbose_errors, "on_refused_field": on_refused_field}
-        return cls(options, registrations, by_vendor=by_vendor)
-
-    def get(self, model: str | Sequence[str]) -> LLMProvider:
-        """Return the provider of a model, or a chain for several: `"gpt-6-luna,openai-chat/llama3"` or a list."""
-        if isinstance(model, str) and model in self._providers:
-            return self._providers[model]
-        chain = chain_of(model)
-        if not chain:
-            raise ConfigurationError("The name of the model is empty: set OMNIAGENT_MODEL or Agent(model=...)")
-        key, *earlier, last = ",".join(chain), *chain
-        if key not in self._providers:
-            replaceable = [self._open(name, **IN_A_CHAIN) for name in earlier]
-            self._providers[key] = FallbackProvider([*replaceable, self.get(last)]) if earlier else self._open(key)
-        return self._providers[key]
-
-    async def aclose(self) -> None:
-        """Close the providers that the pool created. If it is used again, it creates new ones."""
-        providers, self._made = self._made, []
-        self._providers.clear()
-        for provider in providers:
-            await provider.aclose()
-
-    def _open(self, name: str, **more: Any) -> LLMProvider:
-        base_url = {**self._by_vendor.get("openai", {}), **self._options, **self._given}.get("base_url")
-        found, model = find_provider(name, self._registrations, any_model=bool(base_url))
-        if isinstance(found, LLMProvider):
-            return found
-        offered = accepted_options(found, {**self._by_vendor.get(vendor_of(found), {}), **self._options, **more})
-        with team_code(f"the provider registered for {name!r}", ConfigurationError, passes=(OmniAgentError,)):
-            provider = found(model, **{**offered, **self._given})
-        check_provider(f"what the provider registered for {name!r} makes", provider)
-        self._made.append(provider)
-        return provider
