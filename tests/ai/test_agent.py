@@ -178,10 +178,6 @@ async def test_instructions_are_text_or_made_of_the_context_by_a_function_or_an_
         assert "".join(await Agent("shop", instructions).prompt_for(ADA)) == "For ada."
 
 
-async def test_a_built_in_that_hides_its_signature_is_taken_at_its_word() -> None:
-    assert "ada" in (await Agent("shop", str).prompt_for(ADA))[1]
-
-
 def test_tools_may_come_from_any_iterable() -> None:
     agent = Agent("shop", "", (each for each in [Weather(), plain_tool]))  # type: ignore[call-overload]
     assert [spec.name for spec in agent.tool_specs] == ["plain_function", "weather"]

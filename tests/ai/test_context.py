@@ -121,12 +121,3 @@ async def test_a_call_that_was_given_up_emits_into_nothing() -> None:
     await asyncio.to_thread(emitted.wait)
     await asyncio.sleep(0)
     assert [part.data for part, _ in client.parts] == ["started"]
-
-
-def test_the_copy_for_a_call_differs_in_its_id_only() -> None:
-    context: RunContext[list[int]] = RunContext(user="ada", category="gold", session_id="s", turn_id="t", deps=[1])
-    call = replace(context, call_id="call-1")
-    assert (context.call_id, call.call_id) == (None, "call-1")
-    assert replace(call, call_id=None) == context
-    assert call.deps is context.deps
-    assert len({context, call}) == 2

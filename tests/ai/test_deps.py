@@ -69,12 +69,6 @@ async def test_a_factory_is_called_once_and_its_value_shared(factory: Callable[[
     await agent.aclose()
 
 
-async def test_a_built_in_class_is_a_factory_too() -> None:
-    agent = agent_with(dict)
-    assert await agent.open_deps() == {}
-    await agent.aclose()
-
-
 @pytest.mark.parametrize("value", [None, 7, {"a": 1}, Pool(), ClosingPool(), Mock()])
 async def test_any_other_object_is_the_value_itself(value: Any) -> None:
     agent = agent_with(value)

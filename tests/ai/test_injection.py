@@ -66,20 +66,6 @@ def test_the_model_cannot_write_the_context() -> None:
         order.parse('{"number": "7", "context": {"user": "eve"}}')
 
 
-async def test_a_tool_without_the_context_is_run_as_well() -> None:
-    class Plain(Tool):
-        """Plain."""
-
-        class Arguments(BaseModel):
-            number: str
-
-        async def __call__(self, arguments: Plain.Arguments) -> str:
-            return arguments.number
-
-    each = Plain()
-    assert await each.invoke(each.parse('{"number": "7"}'), RunContext(user="ada")) == "7"
-
-
 def traced(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     """A decorator that hides the signature."""
 
@@ -309,15 +295,3 @@ async def test_a_sync_tool_runs_in_a_thread_with_the_callers_context_variables()
         return [request_id.get(), threading.current_thread() is threading.main_thread()]
 
     assert await where.invoke(where.parse("{}"), RunContext(user="ada")) == ["r-1", False]
-
-
-async def test_a_sync_function_that_returns_an_awaitable_is_awaited() -> None:
-    async def later() -> str:
-        return "done"
-
-    @tool
-    def starts() -> Any:
-        """Starts."""
-        return later()
-
-    assert await starts.invoke(starts.parse("{}"), RunContext(user="ada")) == "done"

@@ -183,25 +183,19 @@ def test_the_sdks_own_strict_schemas_require_and_forbid_the_same() -> None:
         assert ours["$defs"][name].get("additionalProperties") == schema.get("additionalProperties")
 
 
-def keywords(schema: Any) -> set[str]:
-    """Every keyword of a schema. The names of properties are none."""
-    if isinstance(schema, list):
-        return set().union(*map(keywords, schema))
-    if not isinstance(schema, dict):
-        return set()
-    named = {key: schema[key] for key in ("properties", "$defs") if key in schema}
-    inner = [child for names in named.values() for child in names.values()]
-    inner += [value for key, value in schema.items() if key not in named]
-    return set(schema) | keywords(inner)
-
-
-def test_a_strict_schema_holds_only_what_the_api_documents() -> None:
-    allowed = {"$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum", "exclusiveMinimum"}
-    allowed |= {"format", "items", "maximum", "minimum", "pattern", "properties", "required", "type"}
-    assert keywords(everything.spec.parameters) <= allowed
+def test_a_strict_schema_leaves_out_what_the_api_refuses() -> None:
     text = json.dumps(everything.spec.parameters)
-    assert '"uri"' not in text, "a format that strict mode does not know"
-    assert "(?!" not in text, "a pattern that strict mode cannot compile"
+    for refused in (
+        '"uri"',
+        "(?!",
+        '"title"',
+        '"default"',
+        '"discriminator"',
+        '"oneOf"',
+        '"maxLength"',
+        '"uniqueItems"',
+    ):
+        assert refused not in text
 
 
 def test_a_referenced_parameter_keeps_its_description_and_default() -> None:
@@ -320,11 +314,6 @@ def positional_free(city: str) -> str:
     return city
 
 
-def test_two_tools_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="two tools are named 'weather'"):
-        Agent("helper", "", [weather, Weather()])
-
-
 @pytest.mark.parametrize(
     ("output", "rendered"),
     [
@@ -357,10 +346,6 @@ def test_two_tools_of_one_name_are_refused() -> None:
 )
 def test_an_output_becomes_plain_json(output: Any, rendered: Any) -> None:
     assert render_output(output, 1000) == rendered
-
-
-def test_a_number_of_more_digits_than_python_writes_is_rendered_in_hexadecimal() -> None:
-    assert render_output(16**5000, 10_000) == hex(16**5000)
 
 
 def test_objects_that_refer_to_each_other_are_refused_instead_of_rendered_for_ever(

@@ -64,13 +64,13 @@ OmniAgentError
 
 import re
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
 
 class OmniAgentError(Exception):
-    """The base class. Each class defines its HTTP status and its public text.
+    """The base class. Each class defines its HTTP status, its public text and after how many seconds to try again.
 
-    Its code is its name in snake case, unless it sets another one. Its title is the code in words.
+    Its code is its name in snake case, unless it has another one. Its title is the code in words.
     """
 
     status: ClassVar[int] = 500
@@ -79,21 +79,23 @@ class OmniAgentError(Exception):
     public: str = "An internal error occurred. Try again; if it persists, report the request id."
     retry_after: float | None = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+    def __init_subclass__(cls, *, status: int = 0, code: str = "", retry_after: float | None = None) -> None:
+        super().__init_subclass__()
+        if status:
+            cls.status = status
+        if retry_after:
+            cls.retry_after = retry_after
         if "code" not in vars(cls):
-            cls.code = "_".join(re.findall("[A-Z][a-z0-9]*", cls.__name__)).lower()
+            cls.code = code or "_".join(re.findall("[A-Z][a-z0-9]*", cls.__name__)).lower()
         cls.title = cls.code.replace("_", " ").capitalize()
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail or self.public)
 
 
-class RequestError(OmniAgentError):
+class RequestError(OmniAgentError, status=400, code="bad_request"):
     """The caller must change the request. The detail is written for the caller and is public."""
 
-    status = 400
-    code = "bad_request"
     public = "The request is not valid."
 
     def __init__(self, detail: str = "", *, retry_after: float | None = None, reason: str = "") -> None:
@@ -108,8 +110,7 @@ class MalformedRequest(RequestError):
     public = "The request body is not valid JSON."
 
 
-class Unauthenticated(RequestError):
-    status = 401
+class Unauthenticated(RequestError, status=401):
     public = "Send valid credentials."
 
     def __init__(self, detail: str = "", *, challenge: str = "", reason: str = "") -> None:
@@ -118,15 +119,13 @@ class Unauthenticated(RequestError):
         """The value of the WWW-Authenticate header."""
 
 
-class Forbidden(RequestError):
+class Forbidden(RequestError, status=403):
     """The caller is known, but may not do this."""
 
-    status = 403
     public = "You may not do this."
 
 
-class NotFound(RequestError):
-    status = 404
+class NotFound(RequestError, status=404):
     public = "It does not exist, or you have no access to it."
 
 
@@ -138,84 +137,65 @@ class UnknownRequest(NotFound):
     public = "There is no request with this id, or you have no access to it."
 
 
-class NotAllowed(RequestError):
-    status = 405
-    code = "method_not_allowed"
+class NotAllowed(RequestError, status=405, code="method_not_allowed"):
     public = "This path does not support the method."
 
 
-class TurnInProgress(RequestError):
-    status = 409
+class TurnInProgress(RequestError, status=409, retry_after=1.0):
     public = "This session is still answering another message. Wait for that answer or cancel it."
-    retry_after = 1.0
 
 
-class NoRunningTurn(RequestError):
-    status = 409
+class NoRunningTurn(RequestError, status=409):
     public = "No turn is running in this session."
 
 
-class NotRegenerable(RequestError):
-    status = 409
+class NotRegenerable(RequestError, status=409):
     public = "Only the last answer of a session can be regenerated."
 
 
-class NotWaiting(RequestError):
-    status = 409
+class NotWaiting(RequestError, status=409):
     public = "This answer is no longer waiting: the conversation continued, or the answer was stopped."
 
 
-class ReplyConflict(RequestError):
-    status = 409
+class ReplyConflict(RequestError, status=409):
     public = "This request already has a different reply. The first reply counts."
 
 
-class RequestExpired(RequestError):
-    status = 410
+class RequestExpired(RequestError, status=410):
     public = "This request expired before it was answered. Ask again."
 
 
-class PayloadTooLarge(RequestError):
-    status = 413
+class PayloadTooLarge(RequestError, status=413):
     public = "The request body is too large."
 
 
-class UnsupportedMediaType(RequestError):
-    status = 415
+class UnsupportedMediaType(RequestError, status=415):
     public = "Send application/json."
 
 
-class InvalidRequest(RequestError):
-    status = 422
+class InvalidRequest(RequestError, status=422):
     public = "The request body does not match the expected schema."
 
 
-class TooManyTurns(RequestError):
-    status = 429
+class TooManyTurns(RequestError, status=429, retry_after=2.0):
     public = "You have too many turns running at once. Wait for one to finish."
-    retry_after = 2.0
 
 
-class QueueFull(RequestError):
+class QueueFull(RequestError, status=429, retry_after=5.0):
     """The session has `MAX_QUEUED_MESSAGES` already."""
 
-    status = 429
     public = "This session has too many queued messages. Wait for one of them to be answered."
-    retry_after = 5.0
 
 
-class TooManyReaders(RequestError):
+class TooManyReaders(RequestError, status=429, retry_after=5.0):
     """Too many requests follow running answers; each holds a process."""
 
-    status = 429
     public = "Too many connections are reading your answers at once. Close a tab or try again in a moment."
-    retry_after = 5.0
 
 
-class BudgetExceeded(RequestError):
+class BudgetExceeded(RequestError, status=429):
     """The user's tokens of the day are spent."""
 
-    status = 429
     public = "You have used up your tokens for today."
 
     def __init__(self, detail: str = "", *, retry_after: float | None = None, reset_at: datetime | None = None) -> None:
@@ -236,22 +216,17 @@ class ConfigurationError(OmniAgentError):
     public = "The service is misconfigured. Its operator can find the cause in the log."
 
 
-class UnknownModelError(ConfigurationError):
+class UnknownModelError(ConfigurationError, code="configuration_error"):
     """No provider is registered for the model's name."""
 
-    code = "configuration_error"
 
-
-class ContractError(ConfigurationError):
+class ContractError(ConfigurationError, code="configuration_error"):
     """A document class violates the contract of `DocumentModels`."""
 
-    code = "configuration_error"
 
-
-class ModelError(OmniAgentError):
+class ModelError(OmniAgentError, status=502):
     """The model gave no usable answer. The turn ends with the fallback text."""
 
-    status = 502
     public = "The model could not answer. Try again in a moment."
 
     def __init__(self, detail: str = "", *, api_text: str = "", api_status: int | None = None, param: str = "") -> None:
@@ -343,12 +318,10 @@ class ToolOutcomeUnknown(ToolError):
     public = "The tool was interrupted, and its outcome is unknown."
 
 
-class StorageError(OmniAgentError):
+class StorageError(OmniAgentError, status=503, retry_after=2.0):
     """A MongoDB operation failed."""
 
-    status = 503
     public = "The conversation store reported an error. Try again in a moment."
-    retry_after = 2.0
 
 
 class StorageUnavailable(StorageError):
@@ -367,28 +340,22 @@ class TurnLost(StorageError):
     public = "This answer was interrupted, and the conversation continued without it."
 
 
-class RegistryUnavailable(OmniAgentError):
+class RegistryUnavailable(OmniAgentError, status=503, retry_after=2.0):
     """The registry of running turns cannot be reached: DynamoDB on Lambda."""
 
-    status = 503
     public = "Turns cannot be started right now. Try again in a moment."
-    retry_after: float | None = 2.0
 
 
-class RegistryMisconfigured(ConfigurationError, RegistryUnavailable):
+class RegistryMisconfigured(ConfigurationError, RegistryUnavailable, status=500, code="configuration_error"):
     """The DynamoDB table does not exist, or the role may not use it. A running turn continues without it."""
 
-    status = 500
-    code = "configuration_error"
     retry_after = None
 
 
-class QueueUnavailable(OmniAgentError):
+class QueueUnavailable(OmniAgentError, status=503, retry_after=2.0):
     """SQS cannot be reached."""
 
-    status = 503
     public = "The request cannot be queued right now. Try again in a moment."
-    retry_after: float | None = 2.0
 
 
 class NoQueue(QueueUnavailable):
@@ -404,24 +371,19 @@ class NoRunQueue(NoQueue):
     public = "This deployment does not support background turns: RUN_QUEUE_URL is not set."
 
 
-class WebhookFailed(OmniAgentError):
+class WebhookFailed(OmniAgentError, status=502):
     """The webhook's server did not accept an event. It is retried later."""
 
-    status = 502
     public = "The webhook could not be delivered."
 
 
-class SecretsUnavailable(OmniAgentError):
+class SecretsUnavailable(OmniAgentError, status=503, retry_after=2.0):
     """Secrets Manager cannot be reached. A secret that is missing is a `ConfigurationError`."""
 
-    status = 503
     public = "The service cannot read its configuration right now. Try again in a moment."
-    retry_after = 2.0
 
 
-class IdentityUnavailable(OmniAgentError):
+class IdentityUnavailable(OmniAgentError, status=503, retry_after=2.0):
     """The issuer's signing keys cannot be fetched."""
 
-    status = 503
     public = "Your token cannot be checked right now. Try again in a moment."
-    retry_after = 2.0

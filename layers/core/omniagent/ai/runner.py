@@ -310,17 +310,15 @@ class Runner(Generic[Output_co]):
     async def name(self) -> str:
         """Have the model name the session. A name that the user sets meanwhile is kept. Raises `BudgetExceeded`."""
         await self._resolve()
-        return await self._name(is_request=True)
+        await self._meter().admit()
+        return await self._name()
 
-    async def _name(self, *, is_request: bool = False) -> str:
-        state, meter = await self._session.load(), self._meter()
+    async def _name(self) -> str:
+        state = await self._session.load()
         if state.head.version == 0:
             raise NotFound
-        if is_request:
-            await meter.admit()
-        agent = self._agent
-        provider, overrides = self._model(agent.naming or replace(agent.summary, instructions=None))
-        name = await name_session(provider, state, overrides, meter=meter, note_cost=self._hooks.note_cost)
+        provider, overrides = self._model(self._agent.naming or replace(self._agent.summary, instructions=None))
+        name = await name_session(provider, state, overrides, meter=self._meter(), note_cost=self._hooks.note_cost)
         await self._session.rename(name, was=state.head.name)
         return name
 

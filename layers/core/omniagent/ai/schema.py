@@ -76,17 +76,16 @@ def _children(node: dict[str, Any]) -> list[dict[str, Any]]:
     return [*children, node["items"]] if "items" in node else children
 
 
-def _unknown(key: str, value: Any) -> bool:
-    """Formats that strict mode does not list, and patterns that look ahead or behind."""
-    return (key == "format" and value not in _FORMATS) or (key == "pattern" and "(?" in value)
-
-
 def _strict(node: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in node:
         reference = {"$ref": node["$ref"]}  # keywords beside a reference are refused, beside `anyOf` they are not
         extra = {key: node[key] for key in ("description", "default") if node.get(key) is not None}
         return _strict({"anyOf": [reference], **extra}) if extra else reference
-    strict = {key: value for key, value in node.items() if key not in _DROPPED and not _unknown(key, value)}
+    strict = {key: value for key, value in node.items() if key not in _DROPPED}
+    if node.get("format") not in _FORMATS:
+        strict.pop("format", None)
+    if "(?" in node.get("pattern", ""):  # it looks ahead or behind
+        del strict["pattern"]
     if "oneOf" in strict:
         strict["anyOf"] = strict.pop("oneOf")
     for key in ("properties", "$defs"):

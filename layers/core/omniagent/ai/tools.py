@@ -94,8 +94,9 @@ class Tool(ABC, Generic[Deps_contra]):
             return
         check_model(f"tool {cls.__name__}", "Arguments", getattr(cls, "Arguments", None))
         cls._takes_context = check_call(cls)
-        cls.name = cls.__dict__.get("name") or _snake(cls.__name__)
-        cls.description = cls.__dict__.get("description") or _own_doc(cls)
+        cls.name = cls.__dict__.get("name") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        doc = inspect.getdoc(cls)  # its own or that of a base; that of `Tool` is for developers
+        cls.description = cls.__dict__.get("description") or (doc if doc and doc != inspect.getdoc(Tool) else "")
 
     @abstractmethod
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -173,11 +174,7 @@ class ToolThreads:
             self._slots.release()
             returned.set_result(outcome)
 
-        try:
-            threading.Thread(target=work, name="omniagent-tool", daemon=True).start()
-        except RuntimeError as exc:
-            self._slots.release()
-            raise ToolsBusy("The process cannot start another thread for a tool.") from exc
+        threading.Thread(target=work, name="omniagent-tool", daemon=True).start()
         result, error = await asyncio.wrap_future(returned)
         if error is not None:
             raise error
@@ -296,16 +293,6 @@ def render_output(output: Any, limit: int = OUTPUT_CHARS) -> Any:
 def cut_text(text: str, limit: int = OUTPUT_CHARS) -> str:
     """Truncate text that is longer than `limit`, and append how much is missing."""
     return text if len(text) <= limit else f"{text[:limit]}\n[cut: {len(text) - limit} more characters]"
-
-
-def _own_doc(cls: type[Tool]) -> str:
-    """Return the docstring of a tool class or of its nearest base that has one. That of `Tool` is for developers."""
-    ours = cls.__mro__[: cls.__mro__.index(Tool)]
-    return next((inspect.cleandoc(base.__doc__) for base in ours if base.__doc__), "")
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def check_tool(tool: Tool) -> None:
