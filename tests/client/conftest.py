@@ -21,7 +21,7 @@ from local.model.offline import listen
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import RequestError
 from omniagent.http.auth import Caller
-from omniagent.http.chat_app import resume, streamed
+from omniagent.http.chat_app import EventStream, resume
 from omniagent.http.chat_bodies import read_chat_request
 from omniagent.http.json_body import read_json
 from tests.fixtures.conversation import Conversation
@@ -120,12 +120,12 @@ class Server:
         conversation = self._session(asked.session_id)
         if asked.replies:
             message_id = asked.query.message_id
-            return streamed(request, await conversation.runner().reply(*asked.replies, message_id=message_id))
+            return EventStream(request, await conversation.runner().reply(*asked.replies, message_id=message_id))
         head = await conversation.session.head()
         stream = await conversation.start(asked.query)
         if head is not None and head.running is not None:
             self.joined.release()
-        return streamed(request, stream)
+        return EventStream(request, stream)
 
     async def _resume(self, request: Request) -> Response:
         self.resumes.append(str(request.url.query))

@@ -38,7 +38,7 @@ class TestIam:
 
     async def test_a_trusted_signer_names_its_user_and_their_category(self) -> None:
         caller = await self.authenticator.authenticate(signed({"x-user-id": "ada", "x-user-category": "pro"}))
-        assert caller == Caller("user:ada", "pro")
+        assert (caller, caller.claims) == (Caller("user:ada", "pro"), {"userArn": ARN})
 
     async def test_a_named_user_is_never_a_principal(self) -> None:
         for name in (ARN, f"iam:{ARN}", "jwt:ada"):
@@ -61,10 +61,6 @@ class TestIam:
         twice["headers"].append((b"x-user-id", b"eve"))
         with pytest.raises(InvalidRequest):
             await self.authenticator.authenticate(twice)
-
-    async def test_the_claims_are_the_signers_arn(self) -> None:
-        caller = await self.authenticator.authenticate(signed({"x-user-id": "ada"}))
-        assert caller.claims == {"userArn": ARN}
 
 
 TRUSTING = [
@@ -128,23 +124,15 @@ async def test_those_who_share_an_arn_are_nobody_in_particular(listed: str) -> N
 @pytest.mark.parametrize(
     "entry",
     [
-        "*",
-        "web-backend",
-        "123456789012",
-        "arn:aws:iam::123456789012:root",
-        "arn:aws:iam::123456789012:role/*",
-        "arn:aws:iam::123456789012:role/web-*",
-        "arn:aws:iam::*:role/web-backend",
-        "arn:aws:iam::12345678901:role/web-backend",
-        "arn:aws:iam::123456789012:role/",
-        "arn:aws:iam::123456789012:role/web backend",
+        *("*", "web-backend", "123456789012", "arn:aws:iam::123456789012:root"),
+        *("arn:aws:iam::123456789012:role/*", "arn:aws:iam::123456789012:role/web-*"),
+        *("arn:aws:iam::*:role/web-backend", "arn:aws:iam::12345678901:role/web-backend"),
+        *("arn:aws:iam::123456789012:role/", "arn:aws:iam::123456789012:role/web backend"),
+        *("arn:aws:iam::123456789012:role/a,b", "arn:aws:iam::\u0661\u0662\u0663456789012:role/web"),
+        *("arn:aws:iam::123456789012:user/*", "arn:aws:iam::123456789012:group/web"),
         "arn:aws:sts::123456789012:assumed-role/*/web-backend",
         "arn:aws:sts::123456789012:assumed-role/web-backend",
         "arn:aws:sts::123456789012:assumed-role/web-backend/web-*",
-        "arn:aws:iam::123456789012:user/*",
-        "arn:aws:iam::123456789012:group/web",
-        "arn:aws:iam::123456789012:role/a,b",
-        "arn:aws:iam::\u0661\u0662\u0663456789012:role/web",
     ],
 )
 def test_a_principal_that_is_none_is_a_wrong_setting(entry: str) -> None:
@@ -199,51 +187,19 @@ class TestNone:
                 await authenticator.authenticate(scope({"host": "localhost"}, client="127.0.0.1"))
 
 
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        ("127.0.0.1", True),
-        ("127.9.9.9:80", True),
-        ("::1", True),
-        ("[::1]", True),
-        ("", False),
-        ("10.0.0.1", False),
-        ("0", False),
-        ("evil.example", False),
-        ("localhost.evil.example", False),
-        ("127.0.0.1.evil.example", False),
-        ("localhost@evil.example", False),
-        ("::ffff:8.8.8.8", False),
-        ("[", False),
-        ("LOCALHOST:3000", True),
-        ("a.localhost", True),
-        ("[::1]:443", True),
-        ("[::1]evil.example", False),
-        ("[::1", False),
-        ("localhost:evil", False),
-        ("localhost:80:80", False),
-        ("localhost:", False),
-        ("evil.example#.localhost", False),
-        ("evil.example/.localhost", False),
-        ("evil@localhost", False),
-        ("localhost\n", False),
-        ("notlocalhost", False),
-        ("localho\u017ft", False),
-        (".localhost", False),
-        ("127.0.0.1.", False),
-        ("127.0.0.1.nip.io", False),
-        ("127.1", False),
-        ("0x7f.0.0.1", False),
-        ("2130706433", False),
-        ("0.0.0.0", False),
-        ("::ffff:127.0.0.1", False),
-        ("[::ffff:127.0.0.1]", False),
-        ("::1%lo", False),
-        ("[fe80::1]", False),
-    ],
-)
-def test_loopback_is_only_this_machine(host: str, expected: bool) -> None:
-    assert is_loopback(host) is expected
+HERE = ["127.0.0.1", "127.9.9.9:80", "::1", "[::1]", "LOCALHOST:3000", "a.localhost", "[::1]:443"]
+ELSEWHERE = [
+    *("", "10.0.0.1", "0", "127.1", "0x7f.0.0.1", "2130706433", "0.0.0.0", "127.0.0.1.", "127.0.0.1.nip.io"),
+    *("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "localhost@evil.example", "evil@localhost"),
+    *("evil.example#.localhost", "evil.example/.localhost", "notlocalhost", "localho\u017ft", ".localhost"),
+    *("localhost:evil", "localhost:80:80", "localhost:", "localhost\n", "[", "[::1", "[::1]evil.example"),
+    *("::ffff:8.8.8.8", "::ffff:127.0.0.1", "[::ffff:127.0.0.1]", "::1%lo", "[fe80::1]"),
+]
+
+
+@pytest.mark.parametrize("host", [*HERE, *ELSEWHERE])
+def test_loopback_is_only_this_machine(host: str) -> None:
+    assert is_loopback(host) is (host in HERE)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The chat function's routes, with a runner that records how it is called."""
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -29,14 +28,13 @@ Json = dict[str, Any]
 
 @dataclass
 class Answer:
-    """An answer of three frames. `released` holds back everything after the first one."""
+    """An answer of three frames."""
 
     session_id: str = "s1"
     journal_id: str = "j1"
     message_id: str = "a1"
     seen: int | None = None
     log: list[str] = field(default_factory=list)
-    released: asyncio.Event = field(default_factory=asyncio.Event)
     failure: Exception | None = None
     stored: bool = True
 
@@ -44,7 +42,6 @@ class Answer:
         if self.failure:
             raise self.failure
         yield b"data: 1\n\n"
-        await self.released.wait()
         yield b"data: 2\n\n"
         yield b"data: [DONE]\n\n"
 
@@ -72,7 +69,6 @@ class StubRunner:
     refusal: Exception | None = None
     queries: list[Query] = field(default_factory=list)
     deadlines: list[float | None] = field(default_factory=list)
-    positions: list[StreamPosition | None] = field(default_factory=list)
 
     async def start(self, query: Query, *, deadline: float | None) -> Answer | None:
         self.queries.append(query)
@@ -82,7 +78,6 @@ class StubRunner:
         return self.answer
 
     async def resume(self, *, deadline: float | None, after: StreamPosition | None) -> Answer | None:
-        self.positions.append(after)
         return self.answer
 
 
@@ -131,7 +126,6 @@ def message(text: str, message_id: str | None = "m1", role: str = "user") -> Jso
 async def test_an_answer_is_streamed_with_its_headers(client: httpx.AsyncClient, services: StubServices) -> None:
     answer = services.runner_stub.answer
     assert answer
-    answer.released.set()
     response = await client.post("/chat", json={"query": "Hi", "session_id": "s1"}, headers={"x-user-category": "pro"})
     assert response.text == "data: 1\n\ndata: 2\n\ndata: [DONE]\n\n"
     expected = {
@@ -147,12 +141,7 @@ async def test_an_answer_is_streamed_with_its_headers(client: httpx.AsyncClient,
     assert answer.log == ["ended"]
 
 
-async def test_a_path_with_two_slashes_and_no_content_type_is_served(
-    client: httpx.AsyncClient, services: StubServices
-) -> None:
-    answer = services.runner_stub.answer
-    assert answer
-    answer.released.set()
+async def test_a_path_with_two_slashes_and_no_content_type_is_served(client: httpx.AsyncClient) -> None:
     response = await client.post("http://localhost//chat", content=b'{"query": "Hi"}')
     assert response.status_code == 200
 
@@ -167,11 +156,8 @@ async def test_a_path_with_two_slashes_and_no_content_type_is_served(
     ],
 )
 async def test_a_body_of_fetch_is_json_unless_another_site_sent_it_unasked(
-    client: httpx.AsyncClient, services: StubServices, headers: dict[str, str], status: int
+    client: httpx.AsyncClient, headers: dict[str, str], status: int
 ) -> None:
-    answer = services.runner_stub.answer
-    assert answer
-    answer.released.set()
     sent = {"content-type": "text/plain;charset=UTF-8", **headers}
     response = await client.post("/chat", content=b'{"query": "Hi"}', headers=sent)
     assert response.status_code == status
@@ -214,9 +200,6 @@ async def test_a_flag_that_is_no_flag_is_refused(client: httpx.AsyncClient) -> N
 
 
 async def test_a_running_answer_is_resumed_or_there_is_none(client: httpx.AsyncClient, services: StubServices) -> None:
-    answer = services.runner_stub.answer
-    assert answer
-    answer.released.set()
     assert (await client.get("/chat/s1/stream")).text.endswith("data: [DONE]\n\n")
     services.runner_stub.answer = None
     response = await client.get("/chat/s1/stream")

@@ -84,9 +84,6 @@ class RuntimeApi:
     def __init__(self) -> None:
         self.address = ""
         self.verdict = 202
-        self.hurry = asyncio.Event()
-        """Cleared, the API stops reading what the runtime sends."""
-        self.hurry.set()
         self._invocations: asyncio.Queue[tuple[dict[str, str], bytes]] = asyncio.Queue()
         self._posts: asyncio.Queue[Post] = asyncio.Queue()
         self._responses: set[asyncio.StreamWriter] = set()
@@ -185,7 +182,6 @@ class _Connection:
 
     async def _next_event(self) -> Any:
         while (event := self._http.next_event()) is h11.NEED_DATA:
-            await self._api.hurry.wait()
             self._http.receive_data(await self._reader.read(2**16))
         return event
 

@@ -161,18 +161,6 @@ async def test_the_app_runs_to_its_end_when_the_runtime_api_hangs_up(
 
 
 @pytest.mark.usefixtures("process")
-async def test_the_app_runs_to_its_end_when_a_stalled_reader_hangs_up(api: RuntimeApi, stage: Meeting) -> None:
-    api.invoke(url_event("/abandoned"))
-    post = await api.posted()
-    await post.prelude()
-    await post.chunk()
-    api.hurry.clear()
-    assert await stage.hear() == "begun"
-    api.hang_up()
-    assert await stage.hear() == "finished"
-
-
-@pytest.mark.usefixtures("process")
 async def test_a_refused_response_is_logged_and_the_process_serves_on(
     api: RuntimeApi, logged: Callable[[], str]
 ) -> None:
@@ -197,18 +185,6 @@ async def test_invocations_share_one_process_and_one_event_loop(api: RuntimeApi)
         api.invoke(url_event("/fails-early"))
         await (await api.posted()).json()
     assert len(loops) == 1
-
-
-@pytest.mark.usefixtures("process")
-async def test_garbage_is_collected_from_the_first_event_on_but_not_searched_for_in_the_modules(
-    api: RuntimeApi,
-) -> None:
-    api.invoke(url_event("/identity"))
-    post = await api.posted()
-    await post.prelude()
-    answer = await post.json()
-    assert answer["collects_garbage"]
-    assert answer["frozen_objects"] > 10_000
 
 
 @pytest.mark.usefixtures("process")
@@ -243,14 +219,6 @@ async def test_a_function_that_cannot_be_loaded_is_an_init_error(api: RuntimeApi
         assert post.path == "/init/error"
         assert (await post.json())["errorMessage"] == "no luck at import"
         assert await process.wait() == 1
-
-
-async def test_what_is_not_a_response_is_posted_as_awslambdaric_does(api: RuntimeApi, start: Start) -> None:
-    async with start(handler="app.plain"):
-        api.invoke({"some": "event"})
-        post = await api.posted()
-        assert post.headers["content-type"] == "application/json"
-        assert await post.json() == {"echo": {"some": "event"}}
 
 
 async def test_a_shared_process_fails_one_invocation_while_another_streams(

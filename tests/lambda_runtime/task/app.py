@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import gc
 import json
 import os
 import socket
@@ -64,8 +63,6 @@ async def identity(scope: Scope, receive: Receive, send: Send) -> None:
         "cookie": dict(scope["headers"]).get(b"cookie", b"").decode(),
         "query": scope["query_string"].decode(),
         "pid": os.getpid(),
-        "collects_garbage": gc.isenabled(),
-        "frozen_objects": gc.get_freeze_count(),
         "loop": id(asyncio.get_running_loop()),
         "package": omniagent.aws.__file__,
         "path": sys.path,

@@ -1,10 +1,11 @@
 """The chat function's app: three routes on Starlette alone, because FastAPI would double the cold start."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from pydantic import TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.requests import Request
@@ -38,12 +39,21 @@ class EventStream(Response):
     frame the invocation stays open until the turn has ended, but the client does not wait for that.
     """
 
-    def __init__(self, stream: "AnswerStream", frames: AsyncIterator[bytes]) -> None:
-        """`frames` are the stream's in the client's format."""
+    def __init__(
+        self, request: Request, stream: "AnswerStream", number: Callable[[bytes], Iterable[bytes]] | None = None
+    ) -> None:
+        """Send AI SDK 6's format, or that of the version that the client names. `number` gives each event an id."""
         run_id = f"{stream.session_id}:{stream.journal_id}" if stream.journal_id else stream.session_id
         super().__init__(headers={**sse.HEADERS, "x-session-id": stream.session_id, "x-workflow-run-id": run_id})
         del self.headers["content-length"]
-        self._stream, self._frames = stream, frames
+        sdk = sdk_version(request.headers.get("x-ai-sdk"))
+        frames = stream.sse(resets=sdk == 7)
+        # A journal has the stream as the model wrote it: nothing in it is decided yet.
+        if sdk != DEFAULT_SDK or not stream.journal_id:
+            from omniagent.protocol.sdk_versions import for_sdk
+
+            frames = for_sdk(frames, sdk)
+        self._stream, self._frames = stream, frames if number is None else sse.translated(frames, number)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         try:
@@ -61,16 +71,7 @@ class EventStream(Response):
 
 _INDEX: Final = re.compile(r"-?\d{1,9}")
 _END: Final = "end"
-_FLAGS = {
-    "true": True,
-    "1": True,
-    "yes": True,
-    "on": True,
-    "false": False,
-    "0": False,
-    "no": False,
-    "off": False,
-}
+_BOOL: Final = TypeAdapter(bool)
 
 
 def chat_app(application: "Application", *, authenticate: Authenticate | None = None) -> Starlette:
@@ -107,7 +108,7 @@ async def chat(request: Request) -> Response:
     else:
         stream = await runner.start(body.query, deadline=invocation_end())
     if is_streamed:
-        return streamed(request, stream)
+        return EventStream(request, stream)
     try:
         return JSONResponse(_document(await stream.result(), sdk=sdk_version(request.headers.get("x-ai-sdk"))))
     finally:
@@ -143,7 +144,7 @@ async def resume(request: Request) -> Response:
         return Response(status_code=204)
     seen = stream.seen or 0
     is_event_source = "text/event-stream" in request.headers.get("accept", "")
-    response = streamed(request, stream, _numbering(stream, seen) if is_event_source else None)
+    response = EventStream(request, stream, _numbering(stream, seen) if is_event_source else None)
     if position is not None and (position.seen or 0) < 0:
         response.headers["x-workflow-stream-tail-index"] = str(seen - (position.seen or 0) - 1)
     return response
@@ -209,23 +210,6 @@ def _approver(caller: Caller) -> "Approver":
     return Approver(caller.client_id, caller.category, caller.claims)
 
 
-def streamed(
-    request: Request, stream: "AnswerStream", number: Callable[[bytes], Iterable[bytes]] | None = None
-) -> EventStream:
-    """Stream an answer in AI SDK 6's format, or in that of the version that the client names (`x-ai-sdk`).
-
-    `number` gives each event an id.
-    """
-    sdk = sdk_version(request.headers.get("x-ai-sdk"))
-    frames = stream.sse(resets=sdk == 7)
-    # A journal has the stream as the model wrote it: nothing in it is decided yet.
-    if sdk != DEFAULT_SDK or not stream.journal_id:
-        from omniagent.protocol.sdk_versions import for_sdk
-
-        frames = for_sdk(frames, sdk)
-    return EventStream(stream, frames if number is None else sse.translated(frames, number))
-
-
 async def openapi(request: Request) -> Response:
     from omniagent.http.chat_docs import chat_openapi  # imports FastAPI, so only when a page is opened
 
@@ -254,12 +238,10 @@ def _route(path: str, endpoint: object, method: str) -> Route:
 
 
 def _flag(request: Request, name: str, *, default: bool) -> bool:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if text.lower() not in _FLAGS:
-        raise InvalidRequest(f"query.{name}: must be true or false.")
-    return _FLAGS[text.lower()]
+    try:
+        return _BOOL.validate_python(request.query_params.get(name, default))
+    except ValidationError:
+        raise InvalidRequest(f"query.{name}: must be true or false.") from None
 
 
 def _document(result: "RunResult", *, sdk: int) -> dict[str, object]:
