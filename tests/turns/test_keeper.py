@@ -8,7 +8,6 @@ import pytest
 
 from omniagent import InMemorySessionManager, Settings
 from omniagent.errors import RegistryUnavailable, TurnLost
-from omniagent.protocol import sse
 from omniagent.protocol.events import TextDelta
 from omniagent.testing import InMemoryStore
 from omniagent.turns.journal.live_journal import Keeper, LiveJournal
@@ -74,14 +73,6 @@ async def test_a_silent_turn_writes_a_heartbeat_in_each_third_of_a_lease() -> No
     await until(has_beaten)
     await kept.keeper.finish(60)
     assert await kept.chunks() == []
-
-
-async def test_the_end_is_written_before_the_keeper_finishes() -> None:
-    kept = await Kept(NEVER).begin()
-    kept.say("all at once")
-    kept.journal.close(has_end=True)
-    await kept.keeper.finish(60)
-    assert (await kept.chunks())[-1][-1] == sse.DONE_LINE
 
 
 async def test_a_turn_that_another_run_took_over_writes_nothing_more() -> None:

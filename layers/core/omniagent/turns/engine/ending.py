@@ -19,6 +19,7 @@ from omniagent.errors import AnswerTooLong, OmniAgentError, StorageUnavailable, 
 from omniagent.messages import FinishReason, Status, StopReason, Usage
 from omniagent.protocol import events
 from omniagent.session.live import SessionMessage
+from omniagent.session.summaries import Summarized
 from omniagent.team_code import team_code
 from omniagent.tracing import current_traceparent
 from omniagent.turns.engine.run import TurnRun
@@ -188,7 +189,8 @@ async def finish(run: TurnRun, result: RunResult) -> None:
         except (Exception, asyncio.CancelledError) as exc:  # a team's provider may raise anything
             ensure_not_cancelled()
             logger.warning("session not named", extra={"cause": f"{type(exc).__name__}: {exc}"})
-    result = replace(result, summary_missed=await finish_summary(run))
+    if run.summary is not None:
+        result = replace(result, summary_missed=await finish_summary(run, run.summary))
     await in_time(run, run.setup.hooks.on_end, result)
     if not result.stored:
         from omniagent.turns.watch.deletion import erase_late_chunks  # needed only after a lost turn
@@ -209,14 +211,12 @@ async def in_time(run: TurnRun, callback: Callable[..., Awaitable[None]] | None,
             await cancelled(task)
 
 
-async def finish_summary(run: TurnRun) -> bool:
+async def finish_summary(run: TurnRun, task: asyncio.Task[Summarized]) -> bool:
     """Wait for the summary: one tick if missed summaries are generated elsewhere, otherwise while there is time.
 
     Returns whether a due summary was not generated.
     """
-    task, setup = run.summary, run.setup
-    if task is None:
-        return False
+    setup = run.setup
     left = max(0.0, run.limit.time_left())
     patience = min(left, setup.session.settings.tick_seconds) if setup.hooks.leaves_summaries else left
     try:

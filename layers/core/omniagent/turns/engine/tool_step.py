@@ -92,8 +92,7 @@ class ToolStep:
             if task.cancelled():  # not by the step: the tool's own code cancelled its task
                 name = self._recorder.call(call_id).name
                 failure = ToolFailed(f"{name} cancelled itself. Try something else or tell the user.")
-                self._note_failure(name, failure)
-                self._recorder.tool_error(call_id, error=str(failure), public=failure.public)
+                self._fail(call_id, name, failure)
 
     async def _call(
         self, call: ModelToolCall, refusal: str = "", *, is_approved: bool = False, in_doubt: bool = False
@@ -127,15 +126,12 @@ class ToolStep:
                 self._recorder.record(events.ToolOutputAvailable(call.call_id, output))
                 await call_back(callbacks.on_tool_end, context, name, output)
             except _UnreadableArguments as exc:
-                self._note_failure(name, exc)
-                self._recorder.tool_error(call.call_id, error=str(exc), public=exc.public, raw=call.arguments)
+                self._fail(call.call_id, name, exc, raw=call.arguments)
             except ToolError as exc:
                 span.error(exc)
-                self._note_failure(name, exc)
                 if isinstance(exc, ToolFailed) and exc.__cause__ is not None and not self._provider.tools_may_crash:
                     raise _crash(name, exc.__cause__) from exc.__cause__
-                error = plain_text(cut_text(str(exc)))
-                self._recorder.tool_error(call.call_id, error=error, public=exc.public)
+                self._fail(call.call_id, name, exc)
                 await call_back(callbacks.on_tool_end, context, name, exc)
 
     async def _request(self, tool: Tool, call_id: str, arguments: Any, context: RunContext) -> CallRequest | None:
@@ -186,9 +182,10 @@ class ToolStep:
         except TimeoutError as exc:
             raise ToolTimeout(f"{tool.name} did not answer within {seconds:.3g} seconds.") from exc
 
-    def _note_failure(self, name: str, exc: ToolError) -> None:
+    def _fail(self, call_id: str, name: str, exc: ToolError, *, raw: str | None = None) -> None:
         self._run.progress.tool_errors += 1
         logger.info("tool error", extra={"tool": name, "code": exc.code})
+        self._recorder.tool_error(call_id, error=plain_text(cut_text(str(exc))), public=exc.public, raw=raw)
 
 
 def _crash(tool: str, cause: BaseException) -> ToolFailed:

@@ -84,7 +84,14 @@ class Turn:
                 if isinstance(ending, HandedOver):
                     await self._hand_over(ending)
                     return
-                result = await self._finish(ending)
+                result = await conclude(run, ending)
+                run.journal.close(has_end=True)
+                seconds = run.limit.closing_seconds(session.settings.lease_seconds)
+                await retry_once(lambda: run.keeper.finish(seconds))
+                before: TurnPhase = "stopping" if run.stop_reason else "running"
+                turn_ended(before, result.status, finish_reason=result.finish_reason, stop_reason=run.stop_reason)
+                session_state("running", "waiting" if result.status == "waiting" else "idle")
+                self._span.set_content(output=result.text)
                 await announce(run, self._context, result)
                 self._concluded.set_result(result)
                 await finish(run, result)
@@ -195,20 +202,8 @@ class Turn:
         self._concluded.set_exception(TurnInProgress("The answer is still being written. Send the same request again."))
         self._concluded.exception()  # otherwise asyncio warns about an unretrieved exception
         await in_time(run, run.setup.hooks.on_work)
-        await finish_summary(run)
-
-    async def _finish(self, ending: Ending) -> RunResult:
-        """Conclude the turn, and end its stream and its journal."""
-        run = self._run
-        result = await conclude(run, ending)
-        run.journal.close(has_end=True)
-        seconds = run.limit.closing_seconds(self._setup.session.settings.lease_seconds)
-        await retry_once(lambda: run.keeper.finish(seconds))
-        before: TurnPhase = "stopping" if run.stop_reason else "running"
-        turn_ended(before, result.status, finish_reason=result.finish_reason, stop_reason=run.stop_reason)
-        session_state("running", "waiting" if result.status == "waiting" else "idle")
-        self._span.set_content(output=result.text)
-        return result
+        if run.summary is not None:
+            await finish_summary(run, run.summary)
 
 
 async def begin(

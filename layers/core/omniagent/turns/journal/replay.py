@@ -108,8 +108,15 @@ def missing_frames(sent: Sequence[bytes], answer: SessionMessage, base: Sequence
     shown = [part for part in answer.parts if _is_streamed(part)]
 
     def complete(recorder: AnswerRecorder) -> None:
-        for index, (sent_part, part) in enumerate(zip(known, shown, strict=False)):
-            _complete_part(recorder, sent_part, part, is_last=index == len(known) - 1)
+        for sent_part, part in zip(known, shown, strict=False):
+            if isinstance(sent_part, ToolPart) and isinstance(part, ToolPart) and not sent_part.done:
+                _emit_call(recorder, part, sent_part)
+        if known and len(shown) >= len(known):
+            match known[-1], shown[len(known) - 1]:
+                case (TextPart(text=text), TextPart(text=full)) if len(full) > len(text):
+                    recorder.text(full[len(text) :])
+                case (ReasoningPart(text=text), ReasoningPart(text=full)) if len(full) > len(text):
+                    recorder.text(full[len(text) :], ReasoningPart)
         recorder.end_block(if_shown=True)
         for part in shown[len(known) :]:
             emit_part(recorder, part)
@@ -127,15 +134,6 @@ def interrupted_frames(sent: Sequence[bytes], base: Sequence[Part] = ()) -> byte
 def _is_streamed(part: Part) -> bool:
     """Whether clients see a part. Reasoning without text is stored for the provider."""
     return not (isinstance(part, ReasoningPart) and not part.text)
-
-
-def _complete_part(recorder: AnswerRecorder, known: Part, part: Part, *, is_last: bool) -> None:
-    match known, part:
-        case (TextPart(text=shown), TextPart(text=text)) | (ReasoningPart(text=shown), ReasoningPart(text=text)):
-            if is_last and len(text) > len(shown):
-                recorder.text(text[len(shown) :], TextPart if isinstance(part, TextPart) else ReasoningPart)
-        case ToolPart(), ToolPart() if not known.done:
-            _emit_call(recorder, part, known)
 
 
 def emit_part(recorder: AnswerRecorder, part: Part) -> None:
