@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -46,39 +46,38 @@ def _moved_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "time", CLOCK)
 
 
-class House:
+class House(World):
     """One session, its registry and any number of processes that share them. Its clock stands still."""
 
     def __init__(self, *script: object, registry: MemoryRegistry | None = None) -> None:
-        self.world = world = World()
-        self.settings = world.settings
-        begun = world.now()
-        world.now = lambda: begun + world.passed  # type: ignore[method-assign]
-        self.registry = world.registry = registry or MemoryRegistry()
+        super().__init__()
+        self.begun = super().now()
+        self.registry = registry or self.registry
         self.gate = Gate()
         self.model = ScriptedModel(*(script or (["Half ", self.gate, "and all."],)))  # type: ignore[arg-type]
-        self.runs = 0
         self.hand_overs = 0
 
         @tool
         async def work() -> str:
             """Work."""
-            self.runs += 1
+            self.runs.append("work")
             return "worked"
 
         @tool(approval=True)
         async def pay() -> str:
             """Pay."""
-            self.runs += 1
+            self.runs.append("pay")
             return "paid"
 
         self.agent = Agent("helper", "", [work, pay])
 
+    def now(self) -> datetime:
+        return self.begun + self.passed
+
     def runner(self, process: Process | None = None) -> TurnOperator:
         """Return a runner in another process, which may leave its turn to others."""
         process = process or Process()
-        session, registry = MortalSession(self.world, process), MortalRegistry(self.world, process)
-        session.settings = self.settings
+        session, registry = MortalSession(self, process), MortalRegistry(self, process)
         hooks = TurnHooks(on_work=self._note)
         return TurnOperator(self.agent, session, provider=self.model, registry=registry, hooks=hooks)
 
@@ -86,7 +85,7 @@ class House:
         """End a process and let its lease pass."""
         process.is_dead = True
         CLOCK.passed += LEASE_SECONDS + 1
-        self.world.passed += timedelta(seconds=LEASE_SECONDS + 1)
+        self.passed += timedelta(seconds=LEASE_SECONDS + 1)
 
     async def resumed(self) -> AnswerStream:
         stream = await self.runner().resume()
@@ -94,7 +93,7 @@ class House:
         return stream
 
     async def answer(self) -> SessionMessage:
-        answer = await answer_of(self.world.session, 1)
+        answer = await answer_of(self.session, 1)
         assert answer is not None
         return answer
 
@@ -122,7 +121,7 @@ async def test_readers_are_limited_per_user_and_leave_with_their_stream() -> Non
     house.gate.set()
     assert (await joined(reader.sse())).endswith(sse.DONE)
     await turn.ended()
-    assert await house.registry.count_reader(house.world.session.user_id, "next", 1) == 1
+    assert await house.registry.count_reader(house.session.user_id, "next", 1) == 1
 
 
 async def test_a_reader_whose_time_is_over_ends_without_finish(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +202,7 @@ async def test_a_position_is_lost_with_its_journal() -> None:
     house = House("All of it.")
     turn = await house.runner().start(QUERY)
     await turn.ended()
-    await house.registry.erase(house.world.session.key)
+    await house.registry.erase(house.session.key)
     house.settings = replace(house.settings, lease_seconds=0.3)  # its follower soon takes silence for death
     rest = await house.runner().resume(after=StreamPosition(turn.journal_id, 2))
     assert rest is not None
@@ -241,7 +240,7 @@ async def test_a_turn_that_waited_and_goes_on_is_followed_from_its_first_event()
         assert [event["type"] for event in sse.decode(shown)].count("start") == 1
         assert text_of(shown) == "Let me see.It is paid."
     await turn.ended()
-    assert house.runs == 1
+    assert len(house.runs) == 1
 
 
 # --- A process that dies while it is followed ---
@@ -267,7 +266,7 @@ async def test_a_follower_goes_on_with_a_turn_whose_process_dies(how: str) -> No
     await seen.reached()
 
     async def is_written() -> bool:
-        session = house.world.session
+        session = house.session
         head = await session.head()
         assert head is not None
         assert head.turn is not None
@@ -326,7 +325,7 @@ async def test_a_turn_is_handed_over_any_number_of_times_without_waiting() -> No
     processes = await handed_on(house)
     answer = await house.answer()
     assert (answer.status, answer.text) == ("complete", "Step 0. Step 1. Step 2. Step 3. Arrived.")
-    assert (len(house.model.requests), house.runs) == (5, 4)
+    assert (len(house.model.requests), len(house.runs)) == (5, 4)
     assert house.hand_overs == processes - 1 > MAX_ATTEMPTS
 
 
@@ -343,7 +342,7 @@ async def test_the_follower_of_a_turn_that_is_handed_over_sees_one_stream() -> N
         await result
     await reader.ended()
     check_order(list(sse.decode(shown)))
-    assert (text_of(shown), house.hand_overs, house.runs) == ("First this. Then that.", 1, 1)
+    assert (text_of(shown), house.hand_overs, len(house.runs)) == ("First this. Then that.", 1, 1)
 
 
 async def test_hand_overs_without_progress_count_as_deaths(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,10 +155,7 @@ class FollowedAnswer:
         try:
             yield self._prefix or sse.KEEP_ALIVE  # the message is durable: the status line need not wait
             while True:
-                chunks: list[Chunk] = []
-                with suppress(RegistryUnavailable):  # the session knows whether the turn has ended
-                    after = last.number if last is not None else -1
-                    chunks = await self.setup.registry.read(self.setup.session.key, self.turn.journal, after)
+                chunks = await self._read(last.number if last is not None else -1)
                 if chunks or last is None:  # a chunk without lines is a sign of life
                     last, heard_at = (chunks[-1], time.monotonic()) if chunks else (None, heard_at)
                     if frames := reader.take(lines_of(chunks)):
@@ -182,6 +179,13 @@ class FollowedAnswer:
         finally:
             if self.seat is not None:
                 await self.seat.leave()
+
+    async def _read(self, after: int) -> list[Chunk]:
+        try:
+            return await self.setup.registry.read(self.setup.session.key, self.turn.journal, after)
+        except RegistryUnavailable as exc:  # the session knows whether the turn has ended
+            logger.warning("journal not read", extra={"cause": str(exc)})
+            return []
 
     async def _is_running(self, last: Chunk | None) -> bool:
         """Whether the turn goes on. If its process died, this one takes it over."""

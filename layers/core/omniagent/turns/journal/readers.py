@@ -48,7 +48,8 @@ class JournalReader:
         if self.skips_start:
             self.skips_start = not any(map(is_start, lines))
             lines = [line for line in lines if not is_start(line)]
-        lines, self._held = [*self._held, *lines], []
+        if self._held:
+            lines, self._held = [*self._held, *lines], []
         reset = b""
         if withdraws(lines):
             kept = surviving([*self._lines, *lines])
@@ -64,7 +65,7 @@ class JournalReader:
             lines, self._held = lines[:begun], lines[begun:]
         self.holds_back = False
         self._lines += lines
-        self.has_ended = lines[-1:] == [sse.DONE_LINE]
+        self.has_ended = bool(lines) and lines[-1] == sse.DONE_LINE
         shown = [line for line in lines if is_shown(line)]
         if self._skips_step and START_STEP in shown:
             shown.remove(START_STEP)

@@ -181,11 +181,10 @@ class AnswerRecorder:
 
     def text(self, text: str, kind: type[TextPart | ReasoningPart] = TextPart) -> None:
         """Add to the open text or reasoning, or open one."""
-        start, delta, _ = _BLOCKS[kind]
         if type(self._block) is not kind:
             self.end_block()
-            self.record(start(str(self._blocks)))
-        text = plain_text(text)
+            self.record(_BLOCKS[kind][0](str(self._blocks)))
+        text, delta = plain_text(text), _BLOCKS[kind][1]
         for at in range(0, len(text), MAX_DELTA_CHARS):
             self.record(delta(self._block_id, text[at : at + MAX_DELTA_CHARS]))
 
@@ -325,7 +324,7 @@ class AnswerRecorder:
 
     def _grow(self, value: Any, characters: int = 0) -> None:
         """Count a text, or a value as JSON."""
-        characters += len(value if isinstance(value, str) else json.dumps(value, default=str))
+        characters += len(value if type(value) is str else json.dumps(value, default=str))
         if self._size + characters > self.max_chars:
             raise AnswerTooLong(f"the answer is longer than {self.max_chars} characters")
         self._size += characters

@@ -160,7 +160,7 @@ def is_takeover(line: bytes) -> bool:
 
 def withdraws(lines: Iterable[bytes]) -> bool:
     """Whether what the unfinished step has shown is withdrawn by one of these lines."""
-    return any(line.startswith(_WITHDRAWN) or is_takeover(line) for line in lines if line.startswith(_PREFIX))
+    return any(line.startswith(_PREFIX) and (line.startswith(_WITHDRAWN) or is_takeover(line)) for line in lines)
 
 
 def is_handed_over(lines: bytes) -> bool:
