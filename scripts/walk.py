@@ -27,8 +27,8 @@ from local.template import ROOT, Template
 
 PACKAGE = ROOT / "layers" / "core" / "omniagent"
 FUNCTIONS = ROOT / "functions"
-MOST_FUNCTIONS = 410
-MOST_SWITCHES = 266
+MOST_FUNCTIONS = 352
+MOST_SWITCHES = 238
 QUESTION = '[tool:calculator {"expression": "1 + 2"}][then][echo:Hello.]'
 
 
