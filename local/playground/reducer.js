@@ -3,7 +3,7 @@
 /** @import { CallAnswer } from "./conversation.js" */
 /** @import { Message, Part, SourcePart, StreamEvent, ToolPart } from "./types.js" */
 
-const UNANSWERED = "Nobody answered before the conversation continued. The call was not run.";
+const UNANSWERED = "Nobody replied before the conversation continued. The call was not run.";
 
 /** Builds one answer out of its events. */
 export class AnswerBuilder {

@@ -16,7 +16,6 @@ from local.model import OfflineModel
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.api_provider import ApiProvider
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest
-from omniagent.network import AsyncioBackend
 from tests.providers.canned import Json
 from tests.providers.helpers import ask, streamed
 
@@ -28,18 +27,6 @@ TYPES: dict[str, TypeAdapter[Any]] = {
     "messages": TypeAdapter(message_create_params.MessageCreateParamsStreaming),
 }
 CLAUDE = "claude-sonnet-5-5"
-
-
-@pytest.fixture(autouse=True)
-def only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refuse to reach a real model."""
-    connect = AsyncioBackend.connect_tcp
-
-    async def refuse(backend: AsyncioBackend, host: str, *args: Any, **options: Any) -> Any:
-        assert host == "127.0.0.1", f"a test tried to reach {host}"
-        return await connect(backend, host, *args, **options)
-
-    monkeypatch.setattr(AsyncioBackend, "connect_tcp", refuse)
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ class ReplyConflict(RequestError, status=409):
 
 
 class RequestExpired(RequestError, status=410):
-    public = "This request expired before it was answered. Ask again."
+    public = "This request expired before anyone replied. Ask again."
 
 
 class PayloadTooLarge(RequestError, status=413):

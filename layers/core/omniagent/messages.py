@@ -24,7 +24,7 @@ Rating = Literal["up", "down"]
 
 ORPHAN_ERROR = "The tool call was interrupted before it returned."
 DENIED_ERROR = "The call was denied and not run."
-UNANSWERED_ERROR = "Nobody answered before the conversation went on. The call was not run."
+UNANSWERED_ERROR = "Nobody replied before the conversation went on. The call was not run."
 
 
 def plain_text(text: str) -> str:
@@ -83,7 +83,7 @@ class CallRequest(_Part):
     """What a tool call waits for, or has waited for, and the verdict once there is one."""
 
     id: str
-    """Random: it names the request for whoever may answer it."""
+    """Random: it names the request for whoever may reply to it."""
     kind: RequestKind
     reason: str | None = None
     """Why it needs approval."""
@@ -92,7 +92,7 @@ class CallRequest(_Part):
     comment: str | None = None
     """Why it was approved or denied."""
     answered_by: str | None = None
-    """The id of the user who answered."""
+    """The id of the user who replied."""
     answered_at: datetime | None = None
 
 
@@ -100,7 +100,7 @@ class ToolPart(_Part):
     """One tool call with its result: `output`, or `error` (for the model) with `public_error` (for people).
 
     `input` is the arguments as JSON, or the raw text when the model sent something that is not JSON. A call that did
-    not run at once has a `request`: it waits until that is answered.
+    not run at once has a `request`: it waits for the reply to it.
     """
 
     type: Literal["tool"] = "tool"
@@ -115,7 +115,7 @@ class ToolPart(_Part):
 
     @property
     def is_pending(self) -> bool:
-        """Whether the call waits for an answer."""
+        """Whether the call waits for a reply."""
         return not self.done and self.request is not None and self.request.approved is None
 
     @property
@@ -137,7 +137,7 @@ class ToolPart(_Part):
     def close(self, error: str = "") -> "ToolPart":
         """Return the part with a result: an API refuses a tool call that has none.
 
-        A request that nobody answered is denied: the call was not run, and never will be. `error` says why.
+        A request without a reply is denied: the call was not run, and never will be. `error` says why.
         """
         if self.done:
             return self
@@ -211,7 +211,7 @@ class ChatMessage(BaseModel):
 def close_open_calls(parts: Sequence[Part], *, waiting: bool = False) -> list[Part]:
     """Give every tool call a result, so that no stored history makes a model API refuse it.
 
-    Those of a turn that is `waiting` stay open while they wait, or until all others of their step are answered.
+    Those of a turn that is `waiting` stay open while they wait, or until all others of their step have replies.
     """
     return [
         part.close() if isinstance(part, ToolPart) and not (waiting and part.request is not None) else part

@@ -139,7 +139,7 @@ def _check_suggestions(where: str, suggestions: Any) -> None:
         raise ConfigurationError(f"{where} must be a list of texts: write suggestions=[…]")
 
 
-class _Options(TypedDict, Generic[Deps], total=False):
+class _AgentOptions(TypedDict, Generic[Deps], total=False):
     """The fields of `Agent` that do not decide its types."""
 
     model: str | Sequence[str] | None
@@ -198,7 +198,7 @@ class Agent(Generic[Deps, Output_co]):
             tools: Sequence[Tool[None]] = ...,
             *,
             output: None = ...,
-            **options: Unpack[_Options[None]],
+            **options: Unpack[_AgentOptions[None]],
         ) -> None: ...
         @overload
         def __init__(
@@ -208,7 +208,7 @@ class Agent(Generic[Deps, Output_co]):
             tools: Sequence[Tool[None]] = ...,
             *,
             output: type[Model],
-            **options: Unpack[_Options[None]],
+            **options: Unpack[_AgentOptions[None]],
         ) -> None: ...
         @overload
         def __init__(
@@ -219,7 +219,7 @@ class Agent(Generic[Deps, Output_co]):
             *,
             deps: Callable[[], Opening[Deps]],
             output: type[Output_co] | None = ...,
-            **options: Unpack[_Options[Deps]],
+            **options: Unpack[_AgentOptions[Deps]],
         ) -> None: ...
         @overload
         def __init__(
@@ -230,7 +230,7 @@ class Agent(Generic[Deps, Output_co]):
             *,
             deps: Callable[[], Deps],
             output: type[Output_co] | None = ...,
-            **options: Unpack[_Options[Deps]],
+            **options: Unpack[_AgentOptions[Deps]],
         ) -> None: ...
         @overload
         def __init__(
@@ -241,7 +241,7 @@ class Agent(Generic[Deps, Output_co]):
             *,
             deps: Deps,
             output: type[Output_co] | None = ...,
-            **options: Unpack[_Options[Deps]],
+            **options: Unpack[_AgentOptions[Deps]],
         ) -> None: ...
         def __init__(self, name: str, instructions: Any, tools: Any = ..., **options: Any) -> None: ...
 

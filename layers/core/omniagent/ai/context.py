@@ -61,7 +61,7 @@ class RunContext(Generic[Deps_co]):
     deps: Deps_co = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # None without deps
     """The object that `Agent(deps=…)` opened."""
     is_continued: bool = False
-    """Whether the turn waited for an answer and now continues."""
+    """Whether the turn waited for a reply and now continues."""
     call_id: str | None = None
     """The tool call's id, the same if it is run again: use it as the idempotency key. None outside a tool call."""
     sink: DataSink | None = field(default=None, compare=False, repr=False)

@@ -32,8 +32,8 @@ MAX_OUTPUT_CHARS = 50_000
 """Maximum length of a typed answer in the message's metadata. Its text has a longer one too."""
 CALLBACK_SECONDS = 60.0
 """Timeout of a callback that no reader waits for."""
-NAME_SECONDS = 12.0
-"""Slightly more than `naming.MAX_SECONDS`, after which the name is made of the first words."""
+NAMING_SECONDS = 12.0
+"""Slightly more than `summaries.NAME_SECONDS`, after which the name is made of the first words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ async def announce(run: TurnRun, context: RunContext | None, result: RunResult) 
 
 async def finish(run: TurnRun, result: RunResult) -> None:
     """Do the work after the answer that nobody waits for: name the session, finish the summary, call `on_end`."""
-    name, seconds = run.setup.name, min(NAME_SECONDS, run.limit.time_left())
+    name, seconds = run.setup.name, min(NAMING_SECONDS, run.limit.time_left())
     if name is not None and not run.state.head.name and result.status == "complete" and seconds > 0:
         try:
             await within(seconds, name())
