@@ -13,7 +13,8 @@ ENDS = ROOT / "scripts" / "model_ends.json"
 NOT_READ = {"CHANGELOG.md", "package-lock.json", "prices.js", ENDS.name}
 """Also of the past: what a chat cost does not change when its model ends."""
 NAMES = "|".join(re.escape(name) for name in json.loads(ENDS.read_text()))
-ENDED = re.compile(rf"(?<![\w-])(?:{NAMES})(?:-\d{{4}}-\d\d-\d\d)?(?!\w|-\w|\.\d)")
+FAMILY = r"""\.?(?:\[[\d-]+\])?\*[`",]"""
+ENDED = re.compile(rf"(?<![\w-])(?:{NAMES})(?:-\d{{4}}-\d\d-\d\d)?(?!\w|-\w|\.\d|{FAMILY})")
 
 
 def lines_of_the_repository() -> Iterator[tuple[str, str]]:
@@ -40,6 +41,7 @@ def test_an_ended_model_is_found_wherever_its_name_stands(end: str) -> None:
     assert ENDED.search(end.format(next(iter(json.loads(ENDS.read_text())))))
 
 
-def test_a_longer_name_is_another_model() -> None:
+def test_a_longer_name_is_another_model_and_a_pattern_is_a_family() -> None:
+    others = ("my-{}", "{}-next", "{}.9", "{}x", '"{}*"', "`{}.*`", '"{}.[6-9]*, o9"')
     for end in json.loads(ENDS.read_text()):
-        assert not any(ENDED.search(name) for name in (f"my-{end}", f"{end}-next", f"{end}.9", f"{end}x"))
+        assert not any(ENDED.search(name.format(end)) for name in others)
