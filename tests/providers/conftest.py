@@ -1,7 +1,7 @@
 """Providers against the offline model, and no other."""
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import httpcore2
@@ -26,6 +26,14 @@ TYPES: dict[str, TypeAdapter[Any]] = {
     "chat": TypeAdapter(completion_create_params.CompletionCreateParamsStreaming),
     "messages": TypeAdapter(message_create_params.MessageCreateParamsStreaming),
 }
+NOT_IN_TYPES = {
+    "responses": frozenset[str](),
+    # Fields of compatible servers.
+    "chat": frozenset({"reasoning", "reasoning_content", "reasoning_details", "extra_content"}),
+    # Only older models take it.
+    "messages": frozenset({"temperature"}),
+}
+"""What is sent on purpose, although the SDK's types lack it."""
 CLAUDE = "claude-sonnet-5-5"
 
 
@@ -77,8 +85,19 @@ def sent(offline: OfflineModel, provider_of: MakeProvider) -> Sent:
     ) -> Json:
         await streamed(provider_of(api, offline.base_url, model=model, **options), request)
         body = offline.requests[-1].body
-        # The SDK's types have no sampling fields for Claude any more; older models take them.
-        TYPES[api].validate_python({name: value for name, value in body.items() if name != "temperature"})
+        wanted = _plain(body, NOT_IN_TYPES[api])
+        assert _plain(TYPES[api].validate_python(wanted)) == wanted, "the SDK's types lack a field of the request"
         return body
 
     return send
+
+
+def _plain(value: Any, without: frozenset[str] = frozenset()) -> Any:
+    """Return plain values, without some fields. What the SDKs type as iterables is validated as it is read."""
+    if isinstance(value, dict):
+        return {name: _plain(each, without) for name, each in value.items() if name not in without}
+    return (
+        value
+        if isinstance(value, str) or not isinstance(value, Iterable)
+        else [_plain(each, without) for each in value]
+    )
