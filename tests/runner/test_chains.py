@@ -35,7 +35,7 @@ from tests.providers.helpers import ask, streamed, text_of
 from tests.runner.sessions import Sessions
 
 APIS = ("responses", "chat", "messages")
-FAULTS = examples(80)
+FAULTS = examples(1_000)
 TURNS_OF_A_SESSION = 5
 ANSWER = ["Let me add.", "The sum is 3."]
 
