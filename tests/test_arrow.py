@@ -29,13 +29,9 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     "budget": {"errors", "messages", "settings", "team_code"},
     "protocol": {"errors", "messages"},
     "ai.prompts": {"messages"},
-    "aws.http_pool": {"network", "tls"},
-    "aws.credentials": {"aws.http_pool"},
-    "aws.signature": {"aws.credentials"},
+    "aws.signing": {"network", "tls"},
     "ai.providers": {
-        "aws.credentials",
-        "aws.http_pool",
-        "aws.signature",
+        "aws.signing",
         "errors",
         "messages",
         "network",
@@ -97,9 +93,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     },
     "ai.operator": {"ai", "ai.runner", "budget", "session", "settings", "turns"},
     "aws": {
-        "aws.credentials",
-        "aws.http_pool",
-        "aws.signature",
+        "aws.signing",
         "budget",
         "errors",
         "invocation",
@@ -153,7 +147,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "validation",
     },
     "server": {"ai.operator", "app", "http", "lazy"},
-    "lambda_runtime": {"aws.credentials", "aws.http_pool", "http", "invocation", "tracing"},
+    "lambda_runtime": {"aws.signing", "http", "invocation", "tracing"},
     "providers": {"ai.providers", "lazy", "messages"},
     "testing": {"ai.providers", "budget", "lazy", "session", "turns"},
 }
@@ -238,8 +232,7 @@ def test_a_server_knows_no_aws(part: str) -> None:
 
 def test_providers_know_nothing_of_sessions_and_turns() -> None:
     """Of AWS, they know only how to sign: a model on Bedrock is called with the role of the process."""
-    signing = {"aws.credentials", "aws.http_pool", "aws.signature"}
-    assert reachable("ai.providers") <= {*LEAVES, *signing}
+    assert reachable("ai.providers") <= {*LEAVES, "aws.signing"}
 
 
 def test_the_leaves_hang_on_nothing() -> None:

@@ -8,9 +8,8 @@ import httpcore2
 import pytest
 
 from local.aws import Aws
-from omniagent.aws.credentials import CredentialCache
-from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
 from omniagent.aws.json_api import DYNAMODB, AwsJson
+from omniagent.aws.signing import AwsRefused, AwsUnreachable, CredentialCache
 from tests.fixtures.endpoint import Endpoint, container_keys
 from tests.fixtures.proxy import proxy_to
 

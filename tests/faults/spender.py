@@ -8,8 +8,8 @@ from typing import Any
 
 from omniagent import Agent, Budget, InMemorySessionManager, Runner, tool
 from omniagent.aws.budget_table import DynamoCounter
-from omniagent.aws.credentials import CredentialCache
 from omniagent.aws.json_api import DYNAMODB, AwsJson
+from omniagent.aws.signing import CredentialCache
 from omniagent.errors import BudgetExceeded
 from omniagent.providers import get_llm_provider
 

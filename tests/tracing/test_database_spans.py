@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 from opentelemetry.trace import StatusCode
 
-from omniagent.aws.credentials import CredentialCache
 from omniagent.aws.json_api import DYNAMODB, AwsJson
+from omniagent.aws.signing import CredentialCache
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager

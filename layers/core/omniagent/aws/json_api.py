@@ -19,9 +19,16 @@ from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import httpcore2
-from omniagent.aws.credentials import CredentialCache, Credentials, process_credentials
-from omniagent.aws.http_pool import AwsRefused, AwsUnreachable, open_pool, timeouts
-from omniagent.aws.signature import sign
+from omniagent.aws.signing import (
+    AwsRefused,
+    AwsUnreachable,
+    CredentialCache,
+    open_pool,
+    own_region,
+    process_credentials,
+    sign,
+    timeouts,
+)
 
 FIRST_RETRY_SECONDS: Final = 0.1
 LONGEST_RETRY_SECONDS: Final = 1.0
@@ -60,7 +67,7 @@ class AwsJson:
         attempts: float = 3,
     ) -> None:
         self._protocol = protocol
-        self._region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        self._region = region or own_region()
         self._endpoint = (endpoint or endpoint_of(protocol.service, self._region)).rstrip("/") + "/"
         self._headers = {"content-type": protocol.content_type, "host": urlsplit(self._endpoint).netloc}
         self._credentials = credentials
@@ -77,19 +84,10 @@ class AwsJson:
         failure is an `AwsUnreachable` or an `AwsRefused`.
         """
         body = json.dumps(arguments).encode()
-        left, end = attempts or self._attempts, time.monotonic() + seconds
-        pause, is_renewed = FIRST_RETRY_SECONDS, False
+        left, end, pause = attempts or self._attempts, time.monotonic() + seconds, FIRST_RETRY_SECONDS
         while True:
             try:
-                credentials = await self._credentials.get()
-                return await self._send(operation, body, credentials)
-            except AwsRefused as refusal:
-                if refusal.code not in _EXPIRED or is_renewed:
-                    raise
-                is_renewed = True
-                self._credentials.forget()
-                if await self._credentials.get() == credentials:
-                    raise
+                return await self._send(operation, body)
             except AwsUnreachable:
                 left -= 1
                 if left <= 0 or time.monotonic() + pause >= end:
@@ -103,7 +101,8 @@ class AwsJson:
         if http is not None:
             await http.aclose()
 
-    async def _send(self, operation: str, body: bytes, credentials: Credentials) -> dict[str, Any]:
+    async def _send(self, operation: str, body: bytes, *, is_renewed: bool = False) -> dict[str, Any]:
+        credentials = await self._credentials.get()
         headers = {**self._headers, "x-amz-target": f"{self._protocol.target}.{operation}"}
         service, region, now = self._protocol.service, self._region, datetime.now(UTC)
         signed = sign(headers, body, service=service, region=region, credentials=credentials, now=now)
@@ -124,6 +123,8 @@ class AwsJson:
         code = str(answer.get("__type", "")).rpartition("#")[2] or f"HTTP {response.status}"
         if response.status >= 500 or response.status == HTTPStatus.TOO_MANY_REQUESTS or _TRANSIENT.search(code):
             raise AwsUnreachable(f"{operation}: {code}")
+        if code in _EXPIRED and not is_renewed and await self._credentials.renew(credentials):
+            return await self._send(operation, body, is_renewed=True)
         raise AwsRefused(code, answer)
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
 from omniagent.aws.json_api import DYNAMODB, AwsJson
+from omniagent.aws.signing import AwsRefused, AwsUnreachable
 from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
 from omniagent.tracing import SpanKind, current_span, trace_method
 from omniagent.tracing.attributes import DB_COLLECTION

@@ -18,9 +18,16 @@ from urllib.parse import urlsplit
 from omniagent.ai.providers.anthropic.anthropic_messages import DEFAULT_MAX_TOKENS, AnthropicMessages
 from omniagent.ai.providers.llm_provider import LLMProvider
 from omniagent.ai.providers.model_rules import ModelRules, rules_of
-from omniagent.aws.credentials import CredentialCache, Credentials, process_credentials
-from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
-from omniagent.aws.signature import bedrock_token, sign
+from omniagent.aws.signing import (
+    AwsRefused,
+    AwsUnreachable,
+    CredentialCache,
+    Credentials,
+    bedrock_token,
+    own_region,
+    process_credentials,
+    sign,
+)
 from omniagent.errors import ConfigurationError, ModelAuthError, ModelUnavailable
 
 BedrockAuth = Literal["sigv4", "token"]
@@ -102,7 +109,7 @@ def bedrock(
     """Return the provider of a model on Bedrock. The other options are those of its API's provider."""
     if auth not in ("sigv4", "token"):
         raise ConfigurationError(f"bedrock: auth must be 'sigv4' or 'token', not {auth!r:.100}")
-    region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    region = region or own_region()
     address = os.environ.get("AWS_ENDPOINT_URL_BEDROCK_RUNTIME") or f"https://bedrock-runtime.{region}.amazonaws.com"
     is_claude = "anthropic." in model
     header, prefix = AnthropicMessages.key_header if is_claude else ("authorization", "Bearer ")

@@ -1,10 +1,13 @@
-"""AWS credentials, cached per process.
+"""Signed requests to AWS: credentials, connections, Signature Version 4, and the two ways in which a call fails.
 
 Lambda sets keys in the environment, SnapStart serves them from a local endpoint, and on a laptop botocore finds them
-in a profile.
+in a profile. Tests compare the signatures with AWS's own.
 """
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import json
 import os
 import time
@@ -13,11 +16,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode, urlsplit
 from weakref import WeakKeyDictionary
 
-from omniagent.aws.http_pool import AwsRefused, AwsUnreachable, open_pool, timeouts
+if TYPE_CHECKING:
+    import httpcore2
 
 # Credentials are replaced this long before they expire, so that no call is signed with expired ones.
 REFRESH_BEFORE_SECONDS: Final = 300.0
@@ -26,6 +30,45 @@ PROFILE_LIFE_SECONDS: Final = 300.0
 ENDPOINT_TIMEOUT_SECONDS: Final = 3.0
 # The credential agents of ECS and EKS. Over plain HTTP, the token goes only to them and to loopback.
 _AGENTS: Final = ("169.254.170.2", "169.254.170.23", "fd00:ec2::23")
+_SIGNED_HEADERS = ("content-type", "host", "x-amz-date", "x-amz-security-token", "x-amz-target")
+_ALGORITHM: Final = "AWS4-HMAC-SHA256"
+_EMPTY_HASH: Final = hashlib.sha256(b"").hexdigest()
+_TOKEN_HOST: Final = "bedrock.amazonaws.com"  # noqa: S105 - an address
+MAX_TOKEN_SECONDS: Final = 12 * 3600
+
+
+class AwsUnreachable(Exception):
+    """The service did not answer, or cannot serve the call now. A retry may help."""
+
+
+class AwsRefused(Exception):
+    """The service refused the call. `code` is AWS's name for the reason, `answer` the whole response."""
+
+    def __init__(self, code: str, answer: Mapping[str, Any]) -> None:
+        super().__init__(f"{code}: {answer.get('message') or answer.get('Message') or 'no message'}")
+        self.code = code
+        self.answer = answer
+
+
+def open_pool(most: int | None = 10) -> "httpcore2.AsyncConnectionPool":
+    """Open a pool of up to `most` connections, without a limit for None."""
+    import httpcore2  # shared with the model's client, which loads it anyway
+
+    from omniagent.network import AsyncioBackend
+    from omniagent.tls import tls_context
+
+    return httpcore2.AsyncConnectionPool(
+        ssl_context=tls_context(), max_connections=most, network_backend=AsyncioBackend()
+    )
+
+
+def own_region() -> str:
+    """Return the region of this process."""
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+
+
+def timeouts(seconds: float) -> dict[str, dict[str, float]]:
+    return {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), seconds)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +100,11 @@ class CredentialCache:
     def forget(self) -> None:
         """Read the credentials again at the next call: AWS refused them, or the process was restored."""
         self._cached = None
+
+    async def renew(self, refused: Credentials) -> bool:
+        """Read the credentials again, because AWS refused these. Returns whether there are others now."""
+        self.forget()
+        return await self.get() != refused
 
     async def _read(self) -> tuple[Credentials, float]:
         """Return credentials and the `time.time()` at which to read them again."""
@@ -122,3 +170,57 @@ def _from_profile() -> Credentials:
     if not frozen:
         raise AwsRefused("NoCredentials", {"message": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"})
     return Credentials(frozen.access_key or "", frozen.secret_key or "", frozen.token)
+
+
+def sign(
+    headers: dict[str, str],
+    body: bytes,
+    *,
+    service: str,
+    region: str,
+    credentials: Credentials,
+    now: datetime,
+    path: str = "/",
+) -> dict[str, str]:
+    """Return the headers of a POST with the signature added."""
+    stamp, scope = f"{now:%Y%m%dT%H%M%SZ}", f"{now:%Y%m%d}/{region}/{service}/aws4_request"
+    headers = {**headers, "x-amz-date": stamp}
+    if credentials.token:
+        headers["x-amz-security-token"] = credentials.token
+    names = [name for name in _SIGNED_HEADERS if name in headers]
+    listed = "".join(f"{name}:{headers[name]}\n" for name in names)
+    digest = hashlib.sha256(body).hexdigest()
+    request = "\n".join(["POST", quote(path, safe="/~"), "", listed, ";".join(names), digest])
+    headers["authorization"] = (
+        f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, "
+        f"SignedHeaders={';'.join(names)}, Signature={_signature(request, stamp, scope, credentials)}"
+    )
+    return headers
+
+
+def bedrock_token(credentials: Credentials, region: str, now: datetime, seconds: int = MAX_TOKEN_SECONDS) -> str:
+    """Return a bearer token for Bedrock: a presigned request, valid for as long as the credentials at most."""
+    stamp, scope = f"{now:%Y%m%dT%H%M%SZ}", f"{now:%Y%m%d}/{region}/bedrock/aws4_request"
+    query = {
+        "Action": "CallWithBearerToken",
+        "X-Amz-Algorithm": _ALGORITHM,
+        "X-Amz-Credential": f"{credentials.access_key}/{scope}",
+        "X-Amz-Date": stamp,
+        "X-Amz-Expires": str(seconds),
+        "X-Amz-SignedHeaders": "host",
+        **({"X-Amz-Security-Token": credentials.token} if credentials.token else {}),
+    }
+    canonical = urlencode(sorted(query.items()), quote_via=quote, safe="~")
+    request = "\n".join(["POST", "/", canonical, f"host:{_TOKEN_HOST}\n", "host", _EMPTY_HASH])
+    signed = {**query, "X-Amz-Signature": _signature(request, stamp, scope, credentials), "Version": "1"}
+    url = f"{_TOKEN_HOST}/?{urlencode(signed, quote_via=quote, safe='~')}"
+    return f"bedrock-api-key-{base64.b64encode(url.encode()).decode()}"
+
+
+def _signature(request: str, stamp: str, scope: str, credentials: Credentials) -> str:
+    """Return the signature of a canonical request."""
+    text = "\n".join([_ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
+    key = f"AWS4{credentials.secret_key}".encode()
+    for part in (*scope.split("/"), text):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key.hex()
