@@ -109,6 +109,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "aio",
         "budget",
         "errors",
+        "invocation",
         "messages",
         "persistence",
         "project",

@@ -170,7 +170,7 @@ async def test_a_model_server_that_fails_is_logged_and_counts_nothing(
             raise ModelUnavailable("down")
 
     application.project = Project(agent=Agent("shop", "", model="scripted/x"), providers={"scripted": Down()})
-    assert (await SummaryJobs(application).invoke({"model_ends": True}, 0))["ending"] == []
+    assert (await SummaryJobs(application).invoke({"model_ends": True}))["ending"] == []
     assert "model ends not checked" in caplog.text
     assert "ModelsEndingSoon" not in capsys.readouterr().out
 

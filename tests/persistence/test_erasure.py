@@ -10,13 +10,14 @@ from pymongo.database import Database
 
 from omniagent import Agent, TurnHooks
 from omniagent.ai.operator import TurnOperator
-from omniagent.app.sweep import erase_marked
+from omniagent.app.sweep import Sweeper
 from omniagent.errors import SessionErased
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
 from omniagent.session.manager import SessionAddress
 from omniagent.session.tree import Place
+from omniagent.settings import Settings
 from omniagent.testing import MemoryRegistry, ScriptedModel
 from omniagent.turns.registry import Chunk
 from omniagent.turns.state_events import Erase
@@ -43,7 +44,8 @@ class House:
         return TurnOperator(Agent("a", ""), session, provider=ScriptedModel(), registry=self.registry, hooks=hooks)
 
     async def sweep(self, seconds: float = 60.0, retention_days: int = 0) -> int:
-        return await erase_marked(self.store, self._runner, lambda: seconds, retention_days=retention_days)
+        settings = Settings(session_retention_days=retention_days)
+        return await Sweeper(self.store, self._runner, settings).delete(lambda: seconds)
 
     def let_time_pass(self) -> None:
         """Let all marks grow old."""

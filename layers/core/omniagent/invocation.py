@@ -27,7 +27,12 @@ def invocation_end() -> float | None:
     return _invocation_ends.get()
 
 
+def deadline(margin: float) -> float:
+    """Return the `time.monotonic()` so many seconds before Lambda ends this invocation, infinite outside of Lambda."""
+    end = _invocation_ends.get()
+    return math.inf if end is None else end - margin
+
+
 def time_left() -> float:
     """Return the seconds left for work before the response must be sent."""
-    end = _invocation_ends.get()
-    return math.inf if end is None else end - RESPONSE_SECONDS - time.monotonic()
+    return deadline(RESPONSE_SECONDS) - time.monotonic()

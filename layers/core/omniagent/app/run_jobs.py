@@ -13,9 +13,10 @@ from pydantic_core import to_jsonable_python
 
 from omniagent.ai.runner import until
 from omniagent.app.application import Application
-from omniagent.app.sweep import erase_marked, finish, sessions_with_work
+from omniagent.app.sweep import Sweeper, finish
 from omniagent.app.webhook import TurnEvent, deliver
 from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, TooManyTurns, TurnInProgress
+from omniagent.invocation import deadline
 from omniagent.session.ids import ID_PATTERN, new_id, session_key, user_id_of
 from omniagent.session.query import Query
 from omniagent.settings import Busy
@@ -33,12 +34,14 @@ UNANNOUNCED_AFTER: Final = timedelta(minutes=1)
 """How long an answer may wait for its own process to queue its event."""
 UNANNOUNCED_PIECE: Final = 100
 LISTED_SESSIONS: Final = 1000
+MARGIN_SECONDS: Final = 5.0
+"""Reserved at the end of an invocation to report the result to the queue."""
 ERASE_SECONDS: Final = 45.0
 """How long a sweep deletes. The next one, a minute later, goes on."""
 
 
 class RunJob(BaseModel):
-    """One message of the queue."""
+    """One message of the queue, or what invokes the function."""
 
     tries: int = Field(0, ge=0)
     """How often it has failed."""
@@ -48,6 +51,14 @@ class RunJob(BaseModel):
     def key(self) -> str:
         """The key of the job's session. Empty: it has none."""
         return ""
+
+    async def do(self, application: Application) -> dict[str, Any]:
+        """Do the work before the end of the invocation, and return what was done."""
+        raise NotImplementedError
+
+    async def send_again(self, application: Application, seconds: float, **changes: Any) -> None:
+        again = self.model_dump(mode="json", exclude={"traceparent"}) | changes
+        await application.queue_job(again, delay_seconds=seconds)
 
 
 class SessionJob(RunJob):
@@ -63,12 +74,33 @@ class SessionJob(RunJob):
     def key(self) -> str:
         return self.session_id
 
+    async def do(self, application: Application) -> dict[str, Any]:
+        try:
+            # The end of the last turn has queued the session if there is more.
+            ended = await finish(await application.runner_of_key(self.key), deadline(MARGIN_SECONDS))
+        except TooManyTurns:
+            await self.send_again(application, BUSY_SECONDS)
+            return {"status": "busy"}
+        except NotFound:
+            return {"status": "not_found"}
+        return {"status": "ran" if ended else "nothing"}
+
 
 class WebhookJob(SessionJob):
-    """Delivers an event to the operator's webhook."""
+    """Delivers an event to the operator's webhook, unless none is set, or the session's user is deleted."""
 
     kind: Literal["webhook"]  # type: ignore[assignment]  # it has a session, too
     event: TurnEvent
+
+    async def do(self, application: Application) -> dict[str, Any]:
+        platform, url = application.platform, application.settings.webhook_url
+        address = await (await application.store()).address_of(self.key)
+        if address is None or not url:
+            return {"status": "dropped", "event": self.event.id}
+        secret = await platform.secret("webhook", refresh=self.tries > 0)
+        body = self.event.body(user=address.user, session_id=address.session_id)
+        await deliver(url, self.event.id, body, secret)
+        return {"status": "delivered", "event": self.event.id}
 
 
 class SweepJob(RunJob):
@@ -76,9 +108,29 @@ class SweepJob(RunJob):
 
     kind: Literal["sweep"]
 
+    async def do(self, application: Application) -> dict[str, Any]:
+        sweeper = Sweeper(await application.store(), application.runner_at, application.settings)
+        found, end = await sweeper.find(), deadline(MARGIN_SECONDS)
+        for address in found:
+            if time.monotonic() > end:
+                break  # the next sweep finds the rest
+            await application.queue_run(address.key)
+        announced = 0
+        if application.settings.webhook_url:
+            catalog, before = await application.catalog(), datetime.now(UTC) - UNANNOUNCED_AFTER
+            for key, answer in await catalog.unannounced(before, UNANNOUNCED_PIECE):
+                await application.announce(key, answer)
+                announced += 1
+        if failed := await sweeper.delete(until(min(end, time.monotonic() + ERASE_SECONDS))):
+            raise OmniAgentError(f"{failed} deletions failed")  # the alarm; the next sweep tries again
+        return {"status": "swept", "sessions": len(found), "events": announced}
+
 
 class ScheduledJob(RunJob):
-    """A message that a schedule sends on behalf of a user. A redelivery has the same message id."""
+    """A message that a schedule sends on behalf of a user, to be put in line. Its turn is a job of its own.
+
+    A redelivery has the same message id.
+    """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -104,11 +156,27 @@ class ScheduledJob(RunJob):
     def key(self) -> str:
         return session_key(user_id_of(self.user), self.session_id or self.message_id)
 
+    async def do(self, application: Application) -> dict[str, Any]:
+        runner = await application.runner(self.user, self.session_id or self.message_id, category=self.category)
+        try:
+            await runner.accept(Query(self.query, self.message_id, busy=self.busy, agent=self.agent))
+        except NotRegenerable:
+            return {"status": "answered"}  # a redelivery
+        except TurnInProgress:
+            logger.warning("scheduled message rejected: its session is busy", extra={"schedule": self.schedule})
+            return {"status": "rejected"}
+        return {"status": "accepted"}
+
 
 class ListJob(RunJob):
     """Lists the turns of all users that run, wait or are in line, without their text. Sent by an operator."""
 
     kind: Literal["turns"]
+
+    async def do(self, application: Application) -> dict[str, Any]:
+        found = await (await application.catalog()).live_turns(LISTED_SESSIONS)
+        turns = [info | {"id": f"{info['session_id']}/{info['message_id']}"} for info in found]
+        return {"status": "listed", "turns": to_jsonable_python(turns)}
 
 
 class StopJob(RunJob):
@@ -124,6 +192,14 @@ class StopJob(RunJob):
     def key(self) -> str:
         return self.id.partition("/")[0]
 
+    async def do(self, application: Application) -> dict[str, Any]:
+        try:
+            runner = await application.runner_of_key(self.key)
+            status = "stopped" if await runner.stop(self.id.partition("/")[2] or None) else "nothing"
+        except NotFound:
+            status = "not_found"
+        return {"status": status, "id": self.id}
+
 
 class EraseJob(RunJob):
     """Deletes a session, by its key, or a user, by their id, with everything of theirs. Sent by an operator."""
@@ -134,6 +210,15 @@ class EraseJob(RunJob):
     @property
     def key(self) -> str:
         return self.id
+
+    async def do(self, application: Application) -> dict[str, Any]:
+        user_id, _, session_id = self.id.partition(":")
+        try:
+            runner = await application.runner_of_key(session_key(user_id, session_id or new_id()))
+            await (runner.erase_session if session_id else runner.erase_user)(until(deadline(MARGIN_SECONDS)))
+        except NotFound:
+            return {"status": "not_found", "id": self.id}
+        return {"status": "erased", "id": self.id}
 
 
 # What a function that runs tools may send. It can neither act for any user nor delete.
@@ -150,17 +235,14 @@ _INVOKED: Final[TypeAdapter[InvokedJob]] = TypeAdapter(InvokedJob, config=_HIDDE
 class RunJobs:
     """Does the jobs of the run function."""
 
-    margin_seconds = 5.0
-    """Reserved at the end of an invocation to report the result to the queue."""
-
     def __init__(self, application: Application) -> None:
         self._application = application
 
-    async def invoke(self, event: dict[str, Any], deadline: float) -> dict[str, Any]:
+    async def invoke(self, event: dict[str, Any]) -> dict[str, Any]:
         """Do one job: `{"kind": "run", "session_id": "<user id>:<id>"}`."""
-        return await self._serve(_INVOKED.validate_python(event), deadline)
+        return await self._serve(_INVOKED.validate_python(event))
 
-    async def take(self, body: str, deadline: float, *, queue: str) -> None:
+    async def take(self, body: str, *, queue: str) -> None:
         """Do a queued job. If it fails, send it again with a pause: the queue would redeliver it after many minutes.
 
         Raises after MAX_TRIES. The queue then moves it to the dead-letter queue. The other functions may send to the
@@ -169,110 +251,22 @@ class RunJobs:
         """
         run_queue = self._application.platform.run_queue
         if run_queue is None or queue != run_queue.name:
-            await self._serve(ScheduledJob.model_validate_json(body), deadline)
+            await self._serve(ScheduledJob.model_validate_json(body))
             return
         job = _QUEUED.validate_json(body)
         try:
-            await self._serve(job, deadline)
+            await self._serve(job)
         except OmniAgentError as exc:
             if job.tries >= MAX_TRIES:
                 raise
             failure = {"kind": job.kind, "tries": job.tries, "cause": f"{type(exc).__name__}: {exc}"}
             logger.warning("job failed", extra=failure)
             pause = min(FIRST_PAUSE_SECONDS * 2.0**job.tries, LONGEST_PAUSE_SECONDS)
-            await self._send_again(job, pause, tries=job.tries + 1)
+            await job.send_again(self._application, pause, tries=job.tries + 1)
 
-    async def _serve(self, job: InvokedJob, deadline: float) -> dict[str, Any]:
+    async def _serve(self, job: InvokedJob) -> dict[str, Any]:
         async with self._application.job(job.key, job.traceparent):
-            result = await self._do(job, deadline)
+            result = await job.do(self._application)
         facts = {name: value for name, value in result.items() if name != "turns"}
         logger.info("job ended", extra={"kind": job.kind, **facts})
         return result
-
-    async def _do(self, job: InvokedJob, deadline: float) -> dict[str, Any]:
-        """Do the work before the deadline, a `time.monotonic()`, and return what was done."""
-        match job:
-            case WebhookJob():
-                return {"status": await self._deliver(job), "event": job.event.id}
-            case SessionJob():
-                return {"status": await self._finish(job, deadline)}
-            case SweepJob():
-                return await self._sweep(deadline)
-            case ScheduledJob():
-                return {"status": await self._accept(job)}
-            case ListJob():
-                found = await (await self._application.catalog()).live_turns(LISTED_SESSIONS)
-                turns = [info | {"id": f"{info['session_id']}/{info['message_id']}"} for info in found]
-                return {"status": "listed", "turns": to_jsonable_python(turns)}
-            case StopJob() | EraseJob():
-                try:
-                    status = await (self._stop(job) if isinstance(job, StopJob) else self._erase(job, deadline))
-                except NotFound:
-                    status = "not_found"
-                return {"status": status, "id": job.id}
-
-    async def _finish(self, job: SessionJob, deadline: float) -> str:
-        try:
-            # The end of the last turn has queued the session if there is more.
-            return "ran" if await finish(await self._application.runner_of_key(job.key), deadline) else "nothing"
-        except TooManyTurns:
-            await self._send_again(job, BUSY_SECONDS)
-            return "busy"
-        except NotFound:
-            return "not_found"
-
-    async def _sweep(self, deadline: float) -> dict[str, Any]:
-        application = self._application
-        store = await application.store()
-        found = await sessions_with_work(store, application.runner_at)
-        for address in found:
-            if time.monotonic() > deadline:
-                break  # the next sweep finds the rest
-            await application.queue_run(address.key)
-        announced = 0
-        if application.settings.webhook_url:
-            catalog, before = await application.catalog(), datetime.now(UTC) - UNANNOUNCED_AFTER
-            for key, answer in await catalog.unannounced(before, UNANNOUNCED_PIECE):
-                await application.announce(key, answer)
-                announced += 1
-        end, days = min(deadline, time.monotonic() + ERASE_SECONDS), application.settings.session_retention_days
-        if failed := await erase_marked(store, application.runner_at, until(end), retention_days=days):
-            raise OmniAgentError(f"{failed} deletions failed")  # the alarm; the next sweep tries again
-        return {"status": "swept", "sessions": len(found), "events": announced}
-
-    async def _accept(self, job: ScheduledJob) -> str:
-        """Put the message of a schedule in line. Its turn is a job of its own."""
-        runner = await self._application.runner(job.user, job.session_id or job.message_id, category=job.category)
-        try:
-            await runner.accept(Query(job.query, job.message_id, busy=job.busy, agent=job.agent))
-        except NotRegenerable:
-            return "answered"  # a redelivery
-        except TurnInProgress:
-            logger.warning("scheduled message rejected: its session is busy", extra={"schedule": job.schedule})
-            return "rejected"
-        return "accepted"
-
-    async def _deliver(self, job: WebhookJob) -> str:
-        """Send an event to the webhook, unless none is set, or the session's user is deleted."""
-        platform, store = self._application.platform, await self._application.store()
-        address = await store.address_of(job.key)
-        if address is None or not platform.settings.webhook_url:
-            return "dropped"
-        secret = await platform.secret("webhook", refresh=job.tries > 0)
-        body = job.event.body(user=address.user, session_id=address.session_id)
-        await deliver(platform.settings.webhook_url, job.event.id, body, secret)
-        return "delivered"
-
-    async def _stop(self, job: StopJob) -> str:
-        runner = await self._application.runner_of_key(job.key)
-        return "stopped" if await runner.stop(job.id.partition("/")[2] or None) else "nothing"
-
-    async def _erase(self, job: EraseJob, deadline: float) -> str:
-        user_id, _, session_id = job.id.partition(":")
-        runner = await self._application.runner_of_key(session_key(user_id, session_id or new_id()))
-        await (runner.erase_session if session_id else runner.erase_user)(until(deadline))
-        return "erased"
-
-    async def _send_again(self, job: RunJob, seconds: float, **changes: Any) -> None:
-        again = job.model_dump(mode="json", exclude={"traceparent"}) | changes
-        await self._application.queue_job(again, delay_seconds=seconds)

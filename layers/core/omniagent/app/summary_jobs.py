@@ -3,16 +3,20 @@
 import asyncio
 import logging
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, Field, model_validator
 
 from omniagent.ai.runner import TimeLeft, until
 from omniagent.app.application import Application
 from omniagent.errors import BudgetExceeded, Forbidden, NotFound, OmniAgentError
+from omniagent.invocation import deadline
 from omniagent.session.ids import session_key, user_id_of
 
 logger = logging.getLogger(__name__)
+
+LAST_PIECE_SECONDS: Final = 10.0
+"""The end of an invocation, in which no new piece of work begins."""
 
 
 class SummaryJob(BaseModel):
@@ -42,17 +46,14 @@ class SummaryJob(BaseModel):
 class SummaryJobs:
     """Does the jobs of the summary function."""
 
-    margin_seconds = 10.0
-    """Reserved at the end of an invocation: no new piece of work begins in it."""
-
     def __init__(self, application: Application) -> None:
         self._application = application
 
-    async def invoke(self, event: dict[str, Any], deadline: float) -> dict[str, Any]:
+    async def invoke(self, event: dict[str, Any]) -> dict[str, Any]:
         """Do one job: `{"session_id": "<user id>:<id>", "rebuild": false}`."""
-        return await self._serve(SummaryJob.model_validate(event), deadline, queued=False)
+        return await self._serve(SummaryJob.model_validate(event), queued=False)
 
-    async def take(self, body: str, deadline: float, *, queue: str) -> None:
+    async def take(self, body: str, *, queue: str) -> None:
         """Do a queued job. They run one after another, so that two for one session are not paid for twice.
 
         Every function may send to the queue, so it brings only summaries.
@@ -60,11 +61,11 @@ class SummaryJobs:
         job = SummaryJob.model_validate_json(body)
         if job.model_ends or job.indexes:
             raise Forbidden(f"the queue {queue} may bring only summaries")
-        await self._serve(job, deadline, queued=True)
+        await self._serve(job, queued=True)
 
-    async def _serve(self, job: SummaryJob, deadline: float, *, queued: bool) -> dict[str, Any]:
+    async def _serve(self, job: SummaryJob, *, queued: bool) -> dict[str, Any]:
         """Do one job and return what was done. For a deleted session there is nothing to do."""
-        time_left = until(deadline)
+        time_left = until(deadline(LAST_PIECE_SECONDS))
         async with self._application.job(job.key, job.traceparent):
             try:
                 if job.model_ends:

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import partial
 from typing import Final
 
 from omniagent.ai.operator import TurnOperator
@@ -36,52 +35,6 @@ MAX_PAUSE_SECONDS: Final = 60.0
 OpenRunner = Callable[[SessionAddress], Awaitable[TurnOperator]]
 
 
-async def sessions_with_work(sessions: SessionDirectory, runner: OpenRunner) -> list[SessionAddress]:
-    """Return the sessions with a turn that is dead or has expired, or with messages in line that nobody answers.
-
-    Most of those that are due have a turn that is alive. A session that fails is logged, and found again next time.
-    """
-    due = await sessions.due(SessionManager.now(), SESSIONS_PER_SWEEP)
-    slots = asyncio.Semaphore(LOOKS_AT_ONCE)
-
-    async def has_work(address: SessionAddress) -> bool:
-        async with slots:
-            try:
-                return await (await runner(address)).has_work()
-            except Exception as exc:
-                logger.warning("session not looked at", extra={"session_key": address.key, "cause": _cause(exc)})
-                return False
-
-    found = await asyncio.gather(*map(has_work, due))
-    return [address for address, is_found in zip(due, found, strict=True) if is_found]
-
-
-async def erase_marked(
-    sessions: SessionDirectory, runner: OpenRunner, time_left: TimeLeft, *, retention_days: int = 0
-) -> int:
-    """Delete the users and sessions that are marked as deleted, and return how many deletions failed.
-
-    Sessions without messages for `retention_days` are marked first. What fails or does not fit into the time stays
-    marked: the next sweep tries again.
-    """
-    if retention_days:
-        await sessions.mark_idle(SessionManager.now() - timedelta(days=retention_days))
-    deletions = [
-        *((SessionAddress(user, new_id()), TurnOperator.erase_marked_user) for user in await sessions.marked_users()),
-        *((address, TurnOperator.erase_marked) for address in await sessions.marked_sessions()),
-    ]
-    failed = 0
-    for address, erase in deletions:
-        if time_left() <= 0:
-            break
-        try:
-            await erase(await runner(address), time_left)
-        except OmniAgentError as exc:
-            failed += 1
-            logger.warning("deletion failed", extra={"session_key": address.key, "cause": _cause(exc)})
-    return failed
-
-
 async def finish(runner: TurnOperator, deadline: float = math.inf) -> int:
     """Finish the turn of a session, then answer the messages in line, until a `time.monotonic()` is near.
 
@@ -98,10 +51,10 @@ async def finish(runner: TurnOperator, deadline: float = math.inf) -> int:
 
 
 class Sweeper:
-    """Sweeps from inside a server: finishes dead turns, closes expired ones, answers messages in line, deletes.
+    """Finishes dead turns, closes expired ones, answers messages in line, deletes.
 
-    `runner` creates a session's runner from its address. Every server process may have a sweeper: the session decides
-    who gets a turn. Nothing is raised into the server; failures are logged and retried.
+    `runner` creates a session's runner from its address. Every process may have a sweeper: the session decides who gets
+    a turn. A session that fails is logged, and found again by the next sweep.
     """
 
     def __init__(self, sessions: SessionDirectory, runner: OpenRunner, settings: Settings) -> None:
@@ -114,7 +67,10 @@ class Sweeper:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Sweep every half lease. The turns that were taken up run until the store is closed, after this."""
+        """Sweep every half lease, in a server. The turns that were taken up run until the store is closed, after this.
+
+        Nothing is raised into the server.
+        """
         sweeping = asyncio.create_task(self._sweep_forever(), name="sweeper")
         try:
             yield
@@ -122,17 +78,53 @@ class Sweeper:
             await cancelled(sweeping, *self._finishing.values())
 
     async def sweep(self) -> None:
-        """Sweep once. Errors of the store are raised."""
-        for address in await sessions_with_work(self._sessions, self._runner):
+        """Sweep once, and take up what is found. Errors of the store are raised."""
+        for address in await self.find():
             if len(self._finishing) < TURNS_AT_ONCE and address.key not in self._finishing:
-                task = asyncio.create_task(self._finish(address), name="swept session")
-                self._finishing[address.key] = task
-                task.add_done_callback(partial(self._ended, address.key))
-        time_left = until(time.monotonic() + self._interval)  # a long deletion must not delay the next sweep for turns
-        await erase_marked(self._sessions, self._runner, time_left, retention_days=self._retention_days)
+                self._finishing[address.key] = asyncio.create_task(self._finish(address), name="swept session")
+        await self.delete(until(time.monotonic() + self._interval))  # a long deletion must not delay the next sweep
 
-    def _ended(self, key: str, _: asyncio.Task[None]) -> None:
-        self._finishing.pop(key, None)
+    async def find(self) -> list[SessionAddress]:
+        """Return the sessions with a turn that is dead or has expired, or with messages in line that nobody answers.
+
+        Most of those that are due have a turn that is alive.
+        """
+        due = await self._sessions.due(SessionManager.now(), SESSIONS_PER_SWEEP)
+        slots = asyncio.Semaphore(LOOKS_AT_ONCE)
+
+        async def has_work(address: SessionAddress) -> bool:
+            async with slots:
+                try:
+                    return await (await self._runner(address)).has_work()
+                except Exception as exc:
+                    _warn("session not looked at", address, exc)
+                    return False
+
+        found = await asyncio.gather(*map(has_work, due))
+        return [address for address, is_found in zip(due, found, strict=True) if is_found]
+
+    async def delete(self, time_left: TimeLeft) -> int:
+        """Delete the users and sessions that are marked as deleted, and return how many deletions failed.
+
+        Sessions without messages for longer than they are kept are marked first. What fails or does not fit into the
+        time stays marked.
+        """
+        sessions = self._sessions
+        if self._retention_days:
+            await sessions.mark_idle(SessionManager.now() - timedelta(days=self._retention_days))
+        users = [SessionAddress(user, new_id()) for user in await sessions.marked_users()]
+        marked = [(TurnOperator.erase_marked_user, address) for address in users]
+        marked += [(TurnOperator.erase_marked, address) for address in await sessions.marked_sessions()]
+        failed = 0
+        for erase, address in marked:
+            if time_left() <= 0:
+                break
+            try:
+                await erase(await self._runner(address), time_left)
+            except OmniAgentError as exc:
+                failed += 1
+                _warn("deletion failed", address, exc)
+        return failed
 
     async def _sweep_forever(self) -> None:
         failures = 0
@@ -145,7 +137,7 @@ class Sweeper:
                 failures = 0
             except Exception as exc:
                 failures = min(failures + 1, 10)
-                logger.warning("sweep failed", extra={"cause": _cause(exc)})
+                logger.warning("sweep failed", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
     async def _finish(self, address: SessionAddress) -> None:
         """Do what the session needs. If it fails, the next sweep tries."""
@@ -154,8 +146,10 @@ class Sweeper:
         except (TooManyTurns, NotFound):
             pass
         except Exception as exc:
-            logger.warning("session not taken up", extra={"session_key": address.key, "cause": _cause(exc)})
+            _warn("session not taken up", address, exc)
+        finally:
+            del self._finishing[address.key]
 
 
-def _cause(exc: BaseException) -> str:
-    return f"{type(exc).__name__}: {exc}"
+def _warn(message: str, address: SessionAddress, exc: Exception) -> None:
+    logger.warning(message, extra={"session_key": address.key, "cause": f"{type(exc).__name__}: {exc}"})

@@ -21,16 +21,12 @@ LAST_SECONDS: Final = 0.5
 
 
 class Jobs(Protocol):
-    """Does the jobs of one function. A deadline is a `time.monotonic()`."""
+    """Does the jobs of one function."""
 
-    @property
-    def margin_seconds(self) -> float:
-        """The part of the invocation that is reserved for its end."""
-
-    async def invoke(self, event: dict[str, Any], deadline: float) -> dict[str, Any]:
+    async def invoke(self, event: dict[str, Any]) -> dict[str, Any]:
         """Do the job that the function was invoked with, and return what was done."""
 
-    async def take(self, body: str, deadline: float, *, queue: str) -> None:
+    async def take(self, body: str, *, queue: str) -> None:
         """Do the job of a message of the queue with this name. If it raises, the queue delivers the message again."""
 
 
@@ -40,12 +36,11 @@ def job_handler(jobs: Jobs) -> "Callable[[dict[str, Any], LambdaContext], dict[s
     def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
         seconds_left = context.get_remaining_time_in_millis() / 1000
         end = time.monotonic() + seconds_left
-        deadline = end - jobs.margin_seconds
         with bind_context(request_id=context.aws_request_id), ends_within(seconds_left):
             try:
                 if "Records" not in event:
-                    return event_loop.run(jobs.invoke(event, deadline))
-                failed = [each["messageId"] for each in event["Records"] if not _is_done(jobs, each, deadline)]
+                    return event_loop.run(jobs.invoke(event))
+                failed = [each["messageId"] for each in event["Records"] if not _is_done(jobs, each)]
                 return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
             finally:
                 event_loop.run(flush_traces(min(FLUSH_SECONDS, end - LAST_SECONDS - time.monotonic())))
@@ -53,10 +48,10 @@ def job_handler(jobs: Jobs) -> "Callable[[dict[str, Any], LambdaContext], dict[s
     return handler
 
 
-def _is_done(jobs: Jobs, record: dict[str, Any], deadline: float) -> bool:
+def _is_done(jobs: Jobs, record: dict[str, Any]) -> bool:
     try:
         queue = record["eventSourceARN"].rpartition(":")[2]
-        event_loop.run(jobs.take(record["body"], deadline, queue=queue))
+        event_loop.run(jobs.take(record["body"], queue=queue))
     except Exception:
         logger.exception("job failed", extra={"message_id": record["messageId"]})
         return False
