@@ -43,7 +43,7 @@ def _agent(agent: "Agent") -> dict[str, Any]:
     if isinstance(agent.instructions, str):
         instructions, made_by = agent.instructions, None
     else:
-        given = agent.instructions if isinstance(agent.instructions, tuple) else (agent.instructions,)
+        given = agent.instructions if isinstance(agent.instructions, list | tuple) else [agent.instructions]
         functions = [each for each in given if not isinstance(each, str)]
         made_by = ", ".join(getattr(each, "__qualname__", type(each).__name__) for each in functions) or None
         try:

@@ -64,7 +64,7 @@ class Playground:
 
     @property
     def tools(self) -> Locator:
-        return self.page.locator("details.tool")
+        return self.page.get_by_role("log").locator("details.tool")
 
     @property
     def chats(self) -> Locator:

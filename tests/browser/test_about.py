@@ -74,6 +74,7 @@ async def test_a_key_serves_the_chats_of_its_tab_alone_and_is_kept_nowhere_else(
 
         await page.reload()
         await expect(chosen).to_be_visible()
+        await expect(playground.answers).to_have_count(2)
         await playground.ask("[echo:With the key again]")
         assert len(other.requests) > asked
         assert "key-of" not in await page.evaluate("JSON.stringify(localStorage)")

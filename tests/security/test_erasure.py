@@ -28,7 +28,7 @@ SAID, KEPT = f"the zebra {new_id()}", f"the okapi {new_id()}"
 
 @pytest.fixture
 async def product(mongod: str, model: OfflineModel, tmp_path: Path) -> AsyncIterator[Product]:
-    code = functions_with(tmp_path / "functions", agent=Path(waiting_agent.__file__))
+    code = functions_with(tmp_path / "functions", project=Path(waiting_agent.__file__))
     options: dict[str, Any] = {
         "environment": {"BUDGET_TOKENS_PER_DAY": "1000000"},
         "change": lambda function: function.having(code=code),
