@@ -23,7 +23,7 @@ from omniagent.tracing import (
     flush_traces,
     trace_operation,
     trace_request,
-    track_state_change,
+    turn_state,
 )
 from omniagent.tracing.export import configure_tracing
 from omniagent.tracing.redaction import redact_text
@@ -104,7 +104,7 @@ import asyncio, sys
 from omniagent.tracing import *
 with bind_context(session_id="s"), trace_operation("work", attributes={"a": 1}) as span:
     span.set_content(input="x")
-    track_state_change("a", 1, 2)
+    turn_state("planned", "running")
 assert current_trace_id() is None
 assert asyncio.run(flush_traces()) and OmniAgentInstrumentor().flush()
 OmniAgentInstrumentor().uninstrument()
@@ -138,7 +138,7 @@ async def test_while_tracing_is_off_every_operation_is_the_same_span_that_does_n
         assert current_trace_id() is None
         span.set("a", 1)
         span.error(ValueError("no"))
-        track_state_change("turn", "idle", "running")
+        turn_state("planned", "running")
     assert await flush_traces()
 
 

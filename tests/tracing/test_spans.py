@@ -15,7 +15,6 @@ from omniagent.tracing import (
     current_span,
     trace_method,
     trace_operation,
-    track_state_change,
 )
 
 from .conftest import Recorded
@@ -184,20 +183,6 @@ async def test_a_cancellation_is_no_error(recorded: Recorded) -> None:
         await task
     assert recorded["work"].status.status_code is StatusCode.UNSET
     assert recorded.attributes("work")["omniagent.cancelled"] is True
-
-
-def test_a_state_change_is_an_event_of_the_current_span(recorded: Recorded) -> None:
-    track_state_change("turn", "idle", "running")
-    with trace_operation("work"):
-        track_state_change("turn", "running", "stopping", reason="user")
-    (event,) = recorded["work"].events
-    assert event.name == "omniagent.state_change"
-    assert dict(event.attributes or {}) == {
-        "omniagent.state.name": "turn",
-        "omniagent.state.before": "running",
-        "omniagent.state.after": "stopping",
-        "reason": "user",
-    }
 
 
 class Worker:

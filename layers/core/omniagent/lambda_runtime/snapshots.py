@@ -15,7 +15,7 @@ import snapshot_restore_py as hooks  # type: ignore[import-untyped]  # it ships 
 
 from omniagent.aws.signing import process_credentials
 from omniagent.lambda_runtime import event_loop
-from omniagent.tracing.instrumentor import disconnect_traces
+from omniagent.tracing import disconnect_traces
 
 
 def before_snapshot(close: Callable[[], Coroutine[Any, Any, None]], load: Callable[[], None] | None = None) -> None:

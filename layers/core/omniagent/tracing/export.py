@@ -17,8 +17,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 from opentelemetry.util.re import parse_env_headers
 
-from . import operations
-from .instrumentor import FLUSH_TIMEOUT_SECONDS
+from . import FLUSH_TIMEOUT_SECONDS, activate, active_recorder
 from .recording import OpenTelemetryRecorder
 from .redaction import hide, is_secret_name
 
@@ -56,7 +55,7 @@ def configure_tracing(
     (`name=value,name=value`, URL-encoded); logs mask their values. OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER
     apply.
     """
-    if operations.active_recorder() is not None:
+    if active_recorder() is not None:
         return
     session = requests.Session()
     base = endpoint.rstrip("/")
@@ -77,7 +76,7 @@ def configure_tracing(
     recorder = OpenTelemetryRecorder(
         provider, capture_content=capture_content, shutdown=provider.shutdown, disconnect=session.close
     )
-    operations.activate(recorder)
+    activate(recorder)
 
 
 def _headers(headers: Mapping[str, str] | str) -> Mapping[str, str]:

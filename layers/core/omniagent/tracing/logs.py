@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
-from .operations import current_trace_id
+from . import current_trace_id
 from .redaction import redact, redact_text
 from .spans import bound_fields
 

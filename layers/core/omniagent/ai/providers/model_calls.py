@@ -23,8 +23,7 @@ from omniagent.ai.providers.llm_provider import (
 )
 from omniagent.errors import ModelError
 from omniagent.messages import FinishReason, Usage
-from omniagent.tracing import Span, SpanKind, attributes, trace_operation
-from omniagent.tracing.operations import active_recorder
+from omniagent.tracing import Span, SpanKind, active_recorder, attributes, trace_operation
 from omniagent.tracing.redaction import redact
 
 _MAX_TRACED_CALLS = 20

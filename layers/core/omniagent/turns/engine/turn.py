@@ -18,9 +18,8 @@ from omniagent.protocol import events
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionState
 from omniagent.team_code import team_code
-from omniagent.tracing import Span, SpanKind, bind_context, session_state, trace_operation, turn_ended, turn_state
+from omniagent.tracing import Span, SpanKind, bind_context, trace_operation, turn_ended, turn_state
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
-from omniagent.tracing.operations import TurnPhase
 from omniagent.turns.decisions import Run
 from omniagent.turns.engine.ending import Ending, announce, conclude, finish, finish_summary, in_time
 from omniagent.turns.engine.run import TurnRun
@@ -75,9 +74,7 @@ class Turn:
             with bind_context(session_id=session.session_id, user_id=session.user_id, turn=run.turn.number):
                 self._span.set_content(input=run.text)
                 if run.draft is None:  # a turn that is taken over has been running all along
-                    waited = run.base is not None
-                    session_state("waiting" if waited else "idle", "running")
-                    turn_state("waiting" if waited else "planned", "running")
+                    turn_state("planned" if run.base is None else "waiting", "running")
                 self._start_stream()
                 start_summary(run)
                 ending = await self._ending()
@@ -88,9 +85,7 @@ class Turn:
                 run.journal.close(has_end=True)
                 seconds = run.limit.closing_seconds(session.settings.lease_seconds)
                 await retry_once(lambda: run.keeper.finish(seconds))
-                before: TurnPhase = "stopping" if run.stop_reason else "running"
-                turn_ended(before, result.status, finish_reason=result.finish_reason, stop_reason=run.stop_reason)
-                session_state("running", "waiting" if result.status == "waiting" else "idle")
+                turn_ended(result.status, finish_reason=result.finish_reason, stop_reason=run.stop_reason)
                 self._span.set_content(output=result.text)
                 await announce(run, self._context, result)
                 self._concluded.set_result(result)

@@ -9,7 +9,7 @@ from typing import Any
 from omniagent.messages import Status, Usage
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
-from omniagent.tracing import session_state, turn_state
+from omniagent.tracing import turn_state
 from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.fold import Draft, fold
 from omniagent.turns.journal.records import RunStarted, record_line
@@ -78,7 +78,6 @@ async def _close(setup: SessionSetup, head: SessionHead, answer: SessionMessage)
     """Close a waiting turn with its closed answer. Returns whether messages are in line."""
     after = await setup.apply(head, Close(answer))
     turn_state("waiting", "cancelled", stop_reason=answer.metadata["stopReason"])
-    session_state("waiting", "idle")
     return bool(after.queue)
 
 
@@ -138,6 +137,5 @@ async def close_turn(setup: SessionSetup, taken: Taken, status: Status) -> None:
     after, answer = await setup.end(taken.head, turn.run, answer)
     if after is not None:
         turn_state("running", answer.status)
-        session_state("running", "idle")
         details = {"turn_id": answer.id, "status": answer.status, "parts": len(answer.parts)}
         logger.warning("dead turn closed", extra=details)
