@@ -21,9 +21,8 @@ from local.model.offline import listen
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import RequestError
 from omniagent.http.auth import Caller
+from omniagent.http.bodies import read_chat_request, read_json
 from omniagent.http.chat_app import EventStream, resume
-from omniagent.http.chat_bodies import read_chat_request
-from omniagent.http.json_body import read_json
 from tests.fixtures.conversation import Conversation
 from tests.fixtures.endings import ended_in_time
 
@@ -111,11 +110,11 @@ class Server:
             ],
             exception_handlers={RequestError: _problem},
         )
-        self.app.state.application, self.app.state.authenticate = self, _anybody
+        self.app.state.application, self.app.state.authenticate, self.app.state.auth_mode = self, _anybody, "none"
         self.resumes: list[str] = []
         """The queries of the requests that resumed a stream."""
 
-    async def _chat(self, request: Request) -> Response:
+    async def _chat(self, request: Request) -> EventStream:
         asked = read_chat_request(await read_json(request, labelled=False))
         conversation = self._session(asked.session_id)
         if asked.replies:
@@ -127,10 +126,10 @@ class Server:
             self.joined.release()
         return EventStream(request, stream)
 
-    async def _resume(self, request: Request) -> Response:
+    async def _resume(self, request: Request) -> Response | EventStream:
         self.resumes.append(str(request.url.query))
         response = await resume(request)
-        if response.status_code == 200:
+        if isinstance(response, EventStream):
             self.joined.release()
         return response
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated
-from omniagent.http.auth import Authenticator, Caller, trusted_principals
+from omniagent.http.auth import Caller, authenticator, trusted_principals
 from omniagent.http.loopback import is_loopback, is_loopback_origin
 from omniagent.settings import Settings
 
@@ -28,39 +28,46 @@ def signed(headers: dict[str, str] | None = None, signer: str = ARN) -> dict[str
     return scope(headers, context={"authorizer": {"iam": {"userArn": signer}}})
 
 
-class TestIam:
-    authenticator = Authenticator(Settings(auth_mode="iam", trusted_principals=ROLE))
+async def found(scope: dict[str, Any], listed: str = ROLE) -> Caller:
+    """The caller of a request in the mode `iam`, where these principals are listed."""
+    return await authenticator(Settings(auth_mode="iam", trusted_principals=listed))(scope)
 
+
+async def here(scope: dict[str, Any]) -> Caller:
+    """The caller of a request in the mode `none`."""
+    return await authenticator(Settings(auth_mode="none"), local=True)(scope)
+
+
+class TestIam:
     async def test_the_signer_is_the_user_when_it_names_none(self) -> None:
-        assert await self.authenticator.authenticate(signed()) == Caller(f"iam:{ARN}")
-        anyone = Authenticator(Settings(auth_mode="iam"))
-        assert await anyone.authenticate(signed()) == Caller(f"iam:{ARN}")
+        for listed in (ROLE, ""):
+            assert await found(signed(), listed) == Caller(f"iam:{ARN}")
 
     async def test_a_trusted_signer_names_its_user_and_their_category(self) -> None:
-        caller = await self.authenticator.authenticate(signed({"x-user-id": "ada", "x-user-category": "pro"}))
+        caller = await found(signed({"x-user-id": "ada", "x-user-category": "pro"}))
         assert (caller, caller.claims) == (Caller("user:ada", "pro"), {"userArn": ARN})
 
     async def test_a_named_user_is_never_a_principal(self) -> None:
         for name in (ARN, f"iam:{ARN}", "jwt:ada"):
-            caller = await self.authenticator.authenticate(signed({"x-user-id": name}))
+            caller = await found(signed({"x-user-id": name}))
             assert caller.client_id == f"user:{name}"
 
     @pytest.mark.parametrize("context", [None, {}, {"authorizer": None}, {"authorizer": {"iam": None}}])
     async def test_without_a_signature_nobody_gets_in(self, context: Json | None) -> None:
         with pytest.raises(Unauthenticated) as refused:
-            await self.authenticator.authenticate(scope({"x-user-id": "ada"}, context=context))
+            await found(scope({"x-user-id": "ada"}, context=context))
         assert refused.value.challenge == "AWS4-HMAC-SHA256"
 
     @pytest.mark.parametrize("name", ["", " ", " ada", "ada ", "a" * 257, "ada,eve", "a\x00b", "a\nb", "\u202eada"])
     async def test_a_name_that_is_not_plain_is_refused(self, name: str) -> None:
         with pytest.raises(InvalidRequest, match="x-user-id"):
-            await self.authenticator.authenticate(signed({"x-user-id": name}))
+            await found(signed({"x-user-id": name}))
 
     async def test_two_names_are_refused(self) -> None:
         twice = signed({"x-user-id": "ada"})
         twice["headers"].append((b"x-user-id", b"eve"))
         with pytest.raises(InvalidRequest):
-            await self.authenticator.authenticate(twice)
+            await found(twice)
 
 
 TRUSTING = [
@@ -78,8 +85,7 @@ TRUSTING = [
 
 @pytest.mark.parametrize(("listed", "signer"), TRUSTING)
 async def test_a_listed_principal_speaks_for_others(listed: str, signer: str) -> None:
-    authenticator = Authenticator(Settings(auth_mode="iam", trusted_principals=listed))
-    assert await authenticator.authenticate(signed({"x-user-id": "ada"}, signer)) == Caller("user:ada")
+    assert await found(signed({"x-user-id": "ada"}, signer), listed) == Caller("user:ada")
 
 
 # Near misses: what a prefix, a suffix or a pattern would let through.
@@ -107,18 +113,16 @@ NOT_LISTED = [
 @pytest.mark.parametrize(("listed", "signer"), NOT_LISTED)
 @pytest.mark.parametrize("header", ["x-user-id", "X-User-Category"])
 async def test_nobody_else_does(listed: str, signer: str, header: str) -> None:
-    authenticator = Authenticator(Settings(auth_mode="iam", trusted_principals=listed))
     for name in ("ada", ""):
         with pytest.raises(Forbidden, match=header.lower()) as refused:
-            await authenticator.authenticate(signed({header: name}, signer))
+            await found(signed({header: name}, signer), listed)
         assert refused.value.reason == "principal not trusted"
 
 
 @pytest.mark.parametrize("listed", ["", ROLE, COGNITO])
 async def test_those_who_share_an_arn_are_nobody_in_particular(listed: str) -> None:
-    authenticator = Authenticator(Settings(auth_mode="iam", trusted_principals=listed))
     with pytest.raises(Forbidden, match="Cognito"):
-        await authenticator.authenticate(signed(signer=COGNITO))
+        await found(signed(signer=COGNITO), listed)
 
 
 @pytest.mark.parametrize(
@@ -141,16 +145,14 @@ def test_a_principal_that_is_none_is_a_wrong_setting(entry: str) -> None:
 
 
 class TestNone:
-    authenticator = Authenticator(Settings(auth_mode="none"), local=True)
-
     @pytest.mark.parametrize("host", ["127.0.0.1:3000", "localhost", "chat.localhost:3000", "[::1]:3000"])
     async def test_this_machine_gets_in(self, host: str) -> None:
-        here = scope({"host": host}, client="127.0.0.1", context={"domainName": host})
-        assert await self.authenticator.authenticate(here) == Caller("local:me")
+        sent = scope({"host": host}, client="127.0.0.1", context={"domainName": host})
+        assert await here(sent) == Caller("local:me")
 
     async def test_a_name_can_be_chosen(self) -> None:
-        here = scope({"host": "localhost", "x-user-id": "ada"}, client="::1")
-        assert await self.authenticator.authenticate(here) == Caller("local:ada")
+        sent = scope({"host": "localhost", "x-user-id": "ada"}, client="::1")
+        assert await here(sent) == Caller("local:ada")
 
     @pytest.mark.parametrize(
         ("host", "domain", "client"),
@@ -166,25 +168,25 @@ class TestNone:
     )
     async def test_no_other_machine_does(self, host: str, domain: str, client: str) -> None:
         with pytest.raises(Unauthenticated):
-            await self.authenticator.authenticate(scope({"host": host}, client=client, context={"domainName": domain}))
+            await here(scope({"host": host}, client=client, context={"domainName": domain}))
 
     @pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1:8080", "https://app.localhost"])
     async def test_a_page_of_this_machine_may_call(self, origin: str) -> None:
-        here = scope({"host": "localhost", "origin": origin}, client="127.0.0.1")
-        assert await self.authenticator.authenticate(here) == Caller("local:me")
+        sent = scope({"host": "localhost", "origin": origin}, client="127.0.0.1")
+        assert await here(sent) == Caller("local:me")
 
     @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://"])
     async def test_a_page_from_elsewhere_may_not(self, origin: str) -> None:
         """A body without a content type is a simple request: a browser would send it without asking first."""
         there = scope({"host": "localhost", "origin": origin}, client="127.0.0.1")
         with pytest.raises(Unauthenticated):
-            await self.authenticator.authenticate(there)
+            await here(there)
 
     async def test_a_wrong_mode_is_an_error_of_the_request_and_not_of_the_import(self) -> None:
-        authenticator = Authenticator(Settings(auth_mode="none"))
+        find = authenticator(Settings(auth_mode="none"))
         for _ in range(2):
             with pytest.raises(ConfigurationError, match="OMNIAGENT_LOCAL"):
-                await authenticator.authenticate(scope({"host": "localhost"}, client="127.0.0.1"))
+                await find(scope({"host": "localhost"}, client="127.0.0.1"))
 
 
 HERE = ["127.0.0.1", "127.9.9.9:80", "::1", "[::1]", "LOCALHOST:3000", "a.localhost", "[::1]:443"]

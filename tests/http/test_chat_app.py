@@ -1,7 +1,6 @@
 """The chat function's routes, with a runner that records how it is called."""
 
 import json
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -16,9 +15,9 @@ from starlette.types import Receive, Scope, Send
 
 from omniagent.ai.result import StreamPosition
 from omniagent.errors import StorageUnavailable, TurnInProgress
+from omniagent.http.bodies import read_chat_request
 from omniagent.http.chat_app import chat_app
-from omniagent.http.chat_bodies import read_chat_request
-from omniagent.invocation import ends_within
+from omniagent.invocation import invocation_end
 from omniagent.messages import TextPart
 from omniagent.session.query import Query
 from omniagent.settings import Settings
@@ -208,12 +207,10 @@ async def test_a_running_answer_is_resumed_or_there_is_none(client: httpx.AsyncC
 
 
 async def test_the_deadline_is_lambdas(client: httpx.AsyncClient, services: StubServices) -> None:
-    before = time.monotonic()
-    with ends_within(60):
-        await client.post("/chat?stream=false", json={"query": "Hi"})
-    [deadline] = services.runner_stub.deadlines
-    assert deadline
-    assert before + 60 <= deadline <= time.monotonic() + 60
+    token = invocation_end.set(60.0)
+    await client.post("/chat?stream=false", json={"query": "Hi"})
+    invocation_end.reset(token)
+    assert services.runner_stub.deadlines == [60.0]
 
 
 async def test_the_document_of_a_typed_answer_has_its_output(client: httpx.AsyncClient, services: StubServices) -> None:

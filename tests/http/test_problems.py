@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from omniagent import errors
-from omniagent.http.json_body import MAX_BODY_DEPTH, read_json
+from omniagent.http.bodies import MAX_BODY_DEPTH, read_json
 from omniagent.http.sessions_app import sessions_app
 from omniagent.settings import Settings
 from omniagent.tracing.spans import bound_fields

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import RSAAlgorithm
 
 from omniagent.errors import ConfigurationError, Unauthenticated
-from omniagent.http.auth import Authenticator, Caller
+from omniagent.http.auth import Caller, authenticator
 from omniagent.http.tokens import MAX_TOKEN_LENGTH, TokenVerifier
 from tests.fixtures.issuer import AUDIENCE, Issuer
 from tests.http.verifying import refusal, settings, subject
@@ -37,7 +37,7 @@ class TestToken:
     async def test_the_user_is_issuer_and_subject_and_the_claims_come_along(self, issuer: Issuer) -> None:
         headers = {"authorization": f"Bearer {issuer.token(roles=['approver'])}", "x-user-id": "eve"}
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-        caller = await Authenticator(settings(issuer)).authenticate({"type": "http", "headers": raw})
+        caller = await authenticator(settings(issuer))({"type": "http", "headers": raw})
         assert caller == Caller(f"jwt:{issuer.url} ada")
         assert caller.claims["roles"] == ["approver"]
 
@@ -46,9 +46,9 @@ class TestToken:
         keys = f"{issuer.url}/.well-known/jwks.json"
         users = set()
         for name in (issuer.url, other):
-            authenticator = Authenticator(settings(issuer, jwt_issuer=name, jwt_jwks_url=keys))
+            find = authenticator(settings(issuer, jwt_issuer=name, jwt_jwks_url=keys))
             raw = [(b"authorization", f"Bearer {issuer.token(iss=name)}".encode())]
-            users.add((await authenticator.authenticate({"type": "http", "headers": raw})).client_id)
+            users.add((await find({"type": "http", "headers": raw})).client_id)
         assert len(users) == 2
 
     async def test_each_kind_of_published_key_is_taken(self, issuer: Issuer, verifier: TokenVerifier) -> None:

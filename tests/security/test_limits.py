@@ -10,8 +10,8 @@ import pytest
 
 from local.model import OfflineModel
 from omniagent.errors import InvalidRequest
-from omniagent.http.chat_bodies import MAX_MESSAGES, read_chat_request
-from omniagent.http.json_body import MAX_BODY_BYTES, MAX_CONTAINERS, MAX_FORM_BYTES, MAX_PARTS
+from omniagent.http.bodies import MAX_CONTAINERS, MAX_FORM_BYTES, MAX_MESSAGES, read_chat_request
+from omniagent.http.fields import MAX_BODY_BYTES, MAX_PARTS
 from omniagent.lambda_runtime.asgi import StreamingResult
 from tests.fixtures.function_url import PAYLOADS, Collected, context, read_stream, url_event
 from tests.fixtures.problems import check_problem

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from omniagent.http.auth import Authenticator, Caller, find_caller
+from omniagent.http.auth import Caller, authenticator, find_caller
 from omniagent.http.problems import Boundary
 from omniagent.session.ids import user_id_of
 from omniagent.settings import Settings
@@ -76,17 +76,18 @@ def client() -> httpx.AsyncClient:
 
 
 async def test_the_callers_hash_is_on_every_line_and_span_of_a_request(recorded: Recorded) -> None:
-    authenticator = Authenticator(Settings(auth_mode="none"), local=True)
     fields: list[dict[str, object]] = []
 
     async def handle(request: Request) -> Response:
-        await authenticator.authenticate(request.scope)
+        await find_caller(request)
         fields.append(dict(bound_fields()))
         with trace_operation("work"):
             return PlainTextResponse("ok")
 
-    app = Boundary(Starlette(routes=[Route("/mine", handle)]))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+    app = Starlette(routes=[Route("/mine", handle)])
+    app.state.authenticate, app.state.auth_mode = authenticator(Settings(auth_mode="none"), local=True), "none"
+    transport = httpx.ASGITransport(Boundary(app))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         await http.get("/mine", headers={"x-user-id": "ada"})
     user = user_id_of("local:ada")
     assert [line["user_id"] for line in fields] == [user]
@@ -133,7 +134,7 @@ async def test_a_request_that_names_a_session_has_it_on_its_spans(recorded: Reco
         return Caller("ada")
 
     app = Starlette(routes=[Route("/sessions/{session_id}", read)])
-    app.state.authenticate = authenticate
+    app.state.authenticate, app.state.auth_mode = authenticate, "none"
     transport = httpx.ASGITransport(Boundary(app))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
         for session_id in ("demo", "not%20an%20id"):

@@ -14,12 +14,12 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
 
-from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated
+from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, RequestError, Unauthenticated
 from omniagent.http.loopback import is_loopback, is_loopback_origin
 from omniagent.http.tokens import TokenVerifier
 from omniagent.session.ids import is_id, user_id_of
@@ -83,50 +83,44 @@ def trusted_principals(listed: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns) or _NOTHING, re.ASCII)
 
 
-class Authenticator:
-    """Finds the caller of a request, or refuses it.
+def authenticator(settings: Settings, *, local: bool = False) -> "Callable[[Scope], Awaitable[Caller]]":
+    """Return what finds the caller of an ASGI request, as the setting AUTH_MODE says, or refuses it.
 
-    `local` says that this process was started on a laptop (OMNIAGENT_LOCAL=1); the mode `none` needs it.
+    `local` says that this process was started on a laptop (OMNIAGENT_LOCAL=1); the mode `none` needs it. A wrong
+    setting refuses every request: it is a problem response, not a function that cannot start.
     """
-
-    def __init__(self, settings: Settings, *, local: bool = False) -> None:
-        self._settings = settings
-        self._local = local
-
-    @cached_property
-    def _find(self) -> Callable[[Scope], Awaitable[Caller]]:
-        """Made by the first request: a wrong setting is a problem response, not a function that cannot start."""
-        match self._settings.auth_mode:
-            case "iam":
-                return partial(_signer, trusted_principals(self._settings.trusted_principals))
-            case "jwt":
-                return partial(_bearer, TokenVerifier(self._settings))
-        if not self._local:
-            raise ConfigurationError("AUTH_MODE=none is for a laptop only: it also needs OMNIAGENT_LOCAL=1")
+    try:
+        if settings.auth_mode == "iam":
+            return partial(_signer, trusted_principals(settings.trusted_principals))
+        if settings.auth_mode == "jwt":
+            return partial(_bearer, TokenVerifier(settings))
+    except ConfigurationError as error:
+        return partial(_misconfigured, error)
+    if local:
         return _local_caller
-
-    async def authenticate(self, scope: Scope) -> Caller:
-        """Return the caller of an ASGI request.
-
-        Raises `Unauthenticated`, or `Forbidden` for a caller that may not act for others.
-        """
-        mode, caller = self._settings.auth_mode, await self._find(scope)
-        bind_request(user_id=user_id_of(caller.client_id))  # before the line that says so
-        if mode != "none":
-            signer = {"signer": user_id_of(f"iam:{caller.claims['userArn']}")} if mode == "iam" else {}
-            logger.info("caller authenticated", extra={"auth_mode": mode, **signer})
-        return caller
+    needs = "AUTH_MODE=none is for a laptop only: it also needs OMNIAGENT_LOCAL=1"
+    return partial(_misconfigured, ConfigurationError(needs))
 
 
 async def find_caller(request: Request) -> Caller:
-    """Authenticate a request to one of our apps, and bind the caller's hash to logs and spans."""
+    """Authenticate a request to one of our apps, and bind the caller's hash to logs and spans.
+
+    Raises `Unauthenticated`, or `Forbidden` for a caller that may not act for others.
+    """
     caller: Caller = await request.app.state.authenticate(request)
     if not isinstance(caller, Caller) or not caller.client_id:
         raise ConfigurationError(f"authenticate must return a Caller with the user's name, not {type(caller).__name__}")
     bind_request(user_id=user_id_of(caller.client_id))
     if (session_id := request.path_params.get("session_id")) and is_id(session_id):
         bind_request(session_id=session_id)
+    if (mode := request.app.state.auth_mode) != "none":
+        signer = {"signer": user_id_of(f"iam:{caller.claims['userArn']}")} if mode == "iam" else {}
+        logger.info("caller authenticated", extra={"auth_mode": mode, **signer})
     return caller
+
+
+async def _misconfigured(error: ConfigurationError, _: Scope) -> Caller:
+    raise error.with_traceback(None)
 
 
 async def _signer(trusted: re.Pattern[str], scope: Scope) -> Caller:
@@ -142,22 +136,25 @@ async def _signer(trusted: re.Pattern[str], scope: Scope) -> Caller:
             raise Unauthenticated(
                 "Sign the request with AWS credentials.", challenge="AWS4-HMAC-SHA256", reason="no AWS signature"
             )
-    bind_request(user_id=user_id_of(signer))  # a refusal is logged with it
-    sent = [header for header in (USER_HEADER, CATEGORY_HEADER) if _header(scope, header) is not None]
-    if sent and not trusted.fullmatch(principal):
-        raise Forbidden(
-            f"You may not send {sent[0]}. Only principals that the operator trusts may act for other users.",
-            reason="principal not trusted",
-        )
-    named = _named(scope, USER_HEADER)
-    if named is None and principal.endswith(f"/{_SHARED_SESSION}"):
-        raise Forbidden(
-            "All users of a Cognito identity pool sign with the same ARN, so they cannot be distinguished. "
-            "Call through a back end, or send a token to a deployment in jwt mode.",
-            reason="principal shared by many",
-        )
-    client_id = signer if named is None else f"user:{named}"
-    return Caller(client_id, _named(scope, CATEGORY_HEADER), claims={"userArn": principal})
+    try:
+        sent = [header for header in (USER_HEADER, CATEGORY_HEADER) if _header(scope, header) is not None]
+        if sent and not trusted.fullmatch(principal):
+            raise Forbidden(
+                f"You may not send {sent[0]}. Only principals that the operator trusts may act for other users.",
+                reason="principal not trusted",
+            )
+        named = _named(scope, USER_HEADER)
+        if named is None and principal.endswith(f"/{_SHARED_SESSION}"):
+            raise Forbidden(
+                "All users of a Cognito identity pool sign with the same ARN, so they cannot be distinguished. "
+                "Call through a back end, or send a token to a deployment in jwt mode.",
+                reason="principal shared by many",
+            )
+        client_id = signer if named is None else f"user:{named}"
+        return Caller(client_id, _named(scope, CATEGORY_HEADER), claims={"userArn": principal})
+    except RequestError:
+        bind_request(user_id=user_id_of(signer))  # the refusal is logged with it
+        raise
 
 
 async def _bearer(verifier: TokenVerifier, scope: Scope) -> Caller:

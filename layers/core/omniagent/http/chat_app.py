@@ -1,13 +1,14 @@
 """The chat function's app: three routes on Starlette alone, because FastAPI would double the cold start."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from pydantic import TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Match, Route
@@ -16,12 +17,11 @@ from starlette.types import Receive, Scope, Send
 from omniagent.ai.schema import json_output
 from omniagent.errors import InvalidRequest, NoRunQueue, StorageUnavailable
 from omniagent.http.auth import Authenticate, Caller, find_caller
-from omniagent.http.chat_bodies import ChatRequest, read_chat_request
-from omniagent.http.json_body import read_json, read_model
+from omniagent.http.bodies import ChatRequest, read_chat_request, read_flag, read_json, read_model
 from omniagent.http.serving import serve
 from omniagent.invocation import invocation_end
 from omniagent.protocol import sse
-from omniagent.protocol.ui_messages import DEFAULT_SDK, sdk_version, ui_message
+from omniagent.protocol.ui_messages import DEFAULT_SDK, SDK_VERSIONS, ui_message
 from omniagent.session.ids import check_id
 from omniagent.tracing import bind_request
 
@@ -32,46 +32,49 @@ if TYPE_CHECKING:
     from omniagent.app.application import Application
 
 
-class EventStream(Response):
-    """Sends the frames of an answer as they come.
+@dataclass(frozen=True)
+class EventStream:
+    """Sends the frames of an answer as they come, in the format of AI SDK 6 or of the version that the client names.
 
     The status line is sent after the first frame is there, so an earlier failure is a problem response. After the last
     frame the invocation stays open until the turn has ended, but the client does not wait for that.
     """
 
-    def __init__(
-        self, request: Request, stream: "AnswerStream", number: Callable[[bytes], Iterable[bytes]] | None = None
-    ) -> None:
-        """Send AI SDK 6's format, or that of the version that the client names. `number` gives each event an id."""
+    request: Request
+    stream: "AnswerStream"
+    number: Callable[[bytes], Iterable[bytes]] | None = None
+    """Gives each event an id."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent beside those of every stream."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+        stream = self.stream
+        sdk = SDK_VERSIONS.get(self.request.headers.get("x-ai-sdk"), DEFAULT_SDK)
         run_id = f"{stream.session_id}:{stream.journal_id}" if stream.journal_id else stream.session_id
-        super().__init__(headers={**sse.HEADERS, "x-session-id": stream.session_id, "x-workflow-run-id": run_id})
-        del self.headers["content-length"]
-        sdk = sdk_version(request.headers.get("x-ai-sdk"))
+        headers = {**sse.HEADERS, "x-session-id": stream.session_id, "x-workflow-run-id": run_id, **self.headers}
         frames = stream.sse(resets=sdk == 7)
         # A journal has the stream as the model wrote it: nothing in it is decided yet.
         if sdk != DEFAULT_SDK or not stream.journal_id:
             from omniagent.protocol.sdk_versions import for_sdk
 
             frames = for_sdk(frames, sdk)
-        self._stream, self._frames = stream, frames if number is None else sse.translated(frames, number)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+        if self.number is not None:
+            frames = sse.translated(frames, self.number)
         try:
-            first = await anext(self._frames, b"")
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            first = await anext(frames, b"")
+            await send({"type": "http.response.start", "status": 200, "headers": Headers(headers).raw})
             await send({"type": "http.response.body", "body": first, "more_body": True})
-            async for frames in self._frames:
-                await send({"type": "http.response.body", "body": frames, "more_body": True})
+            async for following in frames:
+                await send({"type": "http.response.body", "body": following, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except ConnectionError:
             pass  # the reader has left: the turn goes on, and only it is waited for
         finally:
-            await self._stream.ended()
+            await stream.ended()
 
 
 _INDEX: Final = re.compile(r"-?\d{1,9}")
 _END: Final = "end"
-_BOOL: Final = TypeAdapter(bool)
 
 
 def chat_app(application: "Application", *, authenticate: Authenticate | None = None) -> Starlette:
@@ -92,25 +95,27 @@ def chat_app(application: "Application", *, authenticate: Authenticate | None = 
     return app
 
 
-async def chat(request: Request) -> Response:
+async def chat(request: Request) -> Response | EventStream:
     """Answer a message: as an event stream, with `?stream=false` as one document, with `?background=true` later."""
     application: Application = request.app.state.application
     caller = await find_caller(request)
-    is_streamed = _flag(request, "stream", default=True)
+    is_streamed = read_flag(request, "stream", default=True)
     body = read_chat_request(await read_json(request, labelled=False))
     runner = await application.runner(caller.client_id, body.session_id, category=caller.category)
     bind_request(session_id=runner.session_id)
-    if _flag(request, "background", default=False):
+    if read_flag(request, "background", default=False):
         return await _accepted(application, runner, body)
+    deadline = invocation_end.get()
     if body.replies:
         message_id, approver = body.query.message_id, _approver(caller)
-        stream = await runner.reply(*body.replies, message_id=message_id, approver=approver, deadline=invocation_end())
+        stream = await runner.reply(*body.replies, message_id=message_id, approver=approver, deadline=deadline)
     else:
-        stream = await runner.start(body.query, deadline=invocation_end())
+        stream = await runner.start(body.query, deadline=deadline)
     if is_streamed:
         return EventStream(request, stream)
     try:
-        return JSONResponse(_document(await stream.result(), sdk=sdk_version(request.headers.get("x-ai-sdk"))))
+        sdk = SDK_VERSIONS.get(request.headers.get("x-ai-sdk"), DEFAULT_SDK)
+        return JSONResponse(_document(await stream.result(), sdk=sdk))
     finally:
         await stream.ended()
 
@@ -128,7 +133,7 @@ async def _accepted(application: "Application", runner: "TurnOperator", body: Ch
     return JSONResponse(accepted, status_code=202, headers=headers)
 
 
-async def resume(request: Request) -> Response:
+async def resume(request: Request) -> Response | EventStream:
     """Follow the running answer, or one that has just ended, from its first event; 204 when there is none.
 
     A client that has seen the first events says so, and gets the rest.
@@ -139,15 +144,15 @@ async def resume(request: Request) -> Response:
     runner = await application.runner(caller.client_id, check_id(session_id, "session id"), category=caller.category)
     bind_request(session_id=runner.session_id)
     position = _position(request, journal)
-    stream = await runner.resume(deadline=invocation_end(), after=position)
+    stream = await runner.resume(deadline=invocation_end.get(), after=position)
     if stream is None:
         return Response(status_code=204)
     seen = stream.seen or 0
     is_event_source = "text/event-stream" in request.headers.get("accept", "")
-    response = EventStream(request, stream, _numbering(stream, seen) if is_event_source else None)
+    headers = {}
     if position is not None and (position.seen or 0) < 0:
-        response.headers["x-workflow-stream-tail-index"] = str(seen - (position.seen or 0) - 1)
-    return response
+        headers["x-workflow-stream-tail-index"] = str(seen - (position.seen or 0) - 1)
+    return EventStream(request, stream, _numbering(stream, seen) if is_event_source else None, headers)
 
 
 def _position(request: Request, journal: str) -> "StreamPosition | None":
@@ -198,7 +203,7 @@ async def decide(request: Request) -> Response:
     body = await read_model(request, Decision)
     runner, message_id = await application.runner_of_request(request_id)
     reply = ToolReply(approved=body.approved, reason=body.reason, request_id=request_id)
-    deadline = invocation_end()
+    deadline = invocation_end.get()
     stream = await runner.reply(reply, message_id=message_id, approver=_approver(caller), deadline=deadline)
     # The decision is stored. The turn runs in this invocation, but the approver does not wait for it.
     return JSONResponse({"id": request_id, "approved": body.approved}, background=BackgroundTask(stream.ended))
@@ -214,7 +219,7 @@ async def openapi(request: Request) -> Response:
     from omniagent.http.chat_docs import chat_openapi  # imports FastAPI, so only when a page is opened
 
     state = request.app.state
-    return JSONResponse(chat_openapi(state.documented_auth, request.scope.get("root_path", "")))
+    return JSONResponse(chat_openapi(state.auth_mode, request.scope.get("root_path", "")))
 
 
 async def docs(_: Request) -> HTMLResponse:
@@ -235,13 +240,6 @@ def _route(path: str, endpoint: object, method: str) -> Route:
     route = OwnedRoute(path, endpoint, methods=[method])  # type: ignore[arg-type]  # the functions of this module
     route.methods = {method}  # Starlette would add HEAD
     return route
-
-
-def _flag(request: Request, name: str, *, default: bool) -> bool:
-    try:
-        return _BOOL.validate_python(request.query_params.get(name, default))
-    except ValidationError:
-        raise InvalidRequest(f"query.{name}: must be true or false.") from None
 
 
 def _document(result: "RunResult", *, sdk: int) -> dict[str, object]:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
 
 from omniagent import errors
-from omniagent.http.chat_bodies import MessageBody, PlainBody, SdkBody
+from omniagent.http.bodies import MessageBody, PlainBody, SdkBody
 from omniagent.http.openapi import (
     ANY_EVENT,
     PAID,
@@ -126,7 +126,7 @@ def chat_openapi(auth_mode: AuthMode, prefix: str) -> dict[str, Any]:
     models = component_schemas(Problem, ShownMessage, ChatAnswer, Decision, *bodies)
     description = "Streams answers as the AI SDK's UI message stream."
     app = DescribedApp(TITLE, description, {**models, **event_schemas()}, servers=[{"url": prefix or "/"}])
-    app.state.documented_auth = auth_mode
+    app.state.auth_mode = auth_mode
     options: dict[str, Any] = {"response_class": Response}
     app.post(
         "/chat",

@@ -140,7 +140,7 @@ class DescribedApp(FastAPI):
             document = super().openapi()
             found = document.setdefault("components", {})
             found["schemas"] = {**self._components, **found.get("schemas", {})}
-            schemes = SECURITY_SCHEMES.get(self.state.documented_auth, {})
+            schemes = SECURITY_SCHEMES.get(self.state.auth_mode, {})
             found |= {"securitySchemes": schemes} if schemes else {}
             document["security"] = [{name: []} for name in schemes]
             document.setdefault("servers", [{"url": "/", "description": "Where this document comes from"}])

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, Field, StrictBool, model_valida
 
 from omniagent.ai.approvals import NOTHING, ToolReply
 from omniagent.errors import InvalidRequest
-from omniagent.http.json_body import MAX_PARTS, ChatId, Id
+from omniagent.http.fields import MAX_PARTS, ChatId, Id
 
 MAX_REPLY_PARTS = 1_000
 MAX_CALL_ID = 256

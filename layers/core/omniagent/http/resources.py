@@ -4,13 +4,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from omniagent.http.fields import FeedbackText, Name
 from omniagent.http.shown_messages import ShownMessageJson
-from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind, ToolPart
+from omniagent.messages import Feedback, Rating, RequestKind, ToolPart
 from omniagent.persistence.catalog import Page, tree_cursor
 from omniagent.persistence.documents import Session, api_values
 from omniagent.protocol.ui_messages import DEFAULT_SDK, ui_message
@@ -22,27 +23,8 @@ if TYPE_CHECKING:
     from omniagent.ai.approvals import ToolRequest
     from omniagent.budget.spending import Spending
 
-MAX_SESSION_NAME_LENGTH: Final = 120
-MAX_FEEDBACK_LENGTH: Final = 2_000
 # Lambda's own limit for a response is 6 MB.
 MAX_PAGE_CHARACTERS: Final = 2_000_000
-
-
-# One line of text: no control characters, no line separators.
-LINE_PATTERN: Final = f"^[^{HIDDEN_CHARACTERS}]*$"
-
-Name = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_SESSION_NAME_LENGTH, pattern=LINE_PATTERN),
-]
-
-# Text of several lines: no other control characters.
-FeedbackText = Annotated[
-    str,
-    StringConstraints(
-        strip_whitespace=True, max_length=MAX_FEEDBACK_LENGTH, pattern=r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
-    ),
-]
 
 
 class NewSession(BaseModel):

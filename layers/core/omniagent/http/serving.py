@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
-from omniagent.http.auth import Authenticate, Authenticator
+from omniagent.http.auth import Authenticate, authenticator
 from omniagent.http.problems import Boundary, raise_again
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def serve(app: Starlette, application: "Application", authenticate: Authenticate
     settings = application.settings
     app.router.redirect_slashes = False  # behind a CDN, a redirect would not name the host that the client called
     app.state.application = application
-    # Of a server's own authentication, the documents know nothing.
-    app.state.documented_auth = settings.auth_mode if authenticate is None else "none"
-    app.state.authenticate = authenticate or Authenticator(settings, local=application.local).authenticate
+    # Of a server's own authentication, documents and logs know nothing.
+    app.state.auth_mode = settings.auth_mode if authenticate is None else "none"
+    app.state.authenticate = authenticate or authenticator(settings, local=application.local)
     app.add_exception_handler(HTTPException, raise_again)
     app.add_middleware(Boundary, recover=application.recover)
     if settings.cors_origins:

@@ -14,11 +14,11 @@ from omniagent import errors
 from omniagent.ai.approvals import Approver, may_reply, requests_of
 from omniagent.app.application import Application
 from omniagent.http.auth import Authenticate, Caller, find_caller
-from omniagent.http.json_body import read_model
+from omniagent.http.bodies import read_model
+from omniagent.http.fields import LINE_PATTERN
 from omniagent.http.openapi import PAID, DescribedApp, component_schemas, described
 from omniagent.http.problems import Problem
 from omniagent.http.resources import (
-    LINE_PATTERN,
     Accepted,
     ApprovalList,
     ApprovalResource,
@@ -41,7 +41,7 @@ from omniagent.http.shown_messages import ShownMessage
 from omniagent.invocation import time_left
 from omniagent.persistence.catalog import Catalog, waiting_cursor
 from omniagent.persistence.documents import Session
-from omniagent.protocol.ui_messages import sdk_version
+from omniagent.protocol.ui_messages import DEFAULT_SDK, SDK_VERSIONS
 from omniagent.session.ids import ID_PATTERN, session_key, user_id_of
 from omniagent.session.live import SessionMessage
 from omniagent.session.manager import SessionAddress, SessionManager
@@ -214,7 +214,7 @@ async def list_messages(
         catalog.messages_page(session, limit=limit, before=before, branch=branch), catalog.latest_summary(session)
     )
     summarized_to = summary.end_turn_number if summary is not None else None
-    return MessageList.of(session.id, page, summarized_to, sdk=sdk_version(x_ai_sdk))
+    return MessageList.of(session.id, page, summarized_to, sdk=SDK_VERSIONS.get(x_ai_sdk, DEFAULT_SDK))
 
 
 @router.get("/sessions/{session_id}/tree", **described(errors.NotFound))
@@ -228,7 +228,7 @@ async def list_tree(
 ) -> MessageTree:
     """List the messages of all branches, each after its parent."""
     leaf, page = await catalog.tree_page(session, limit=limit, after=after)
-    return MessageTree.of(session.id, leaf, page, sdk=sdk_version(x_ai_sdk))
+    return MessageTree.of(session.id, leaf, page, sdk=SDK_VERSIONS.get(x_ai_sdk, DEFAULT_SDK))
 
 
 @router.put("/sessions/{session_id}/branch", **described(errors.NotFound, errors.TurnInProgress, takes=[NewBranch]))

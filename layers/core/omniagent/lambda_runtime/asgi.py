@@ -9,6 +9,7 @@ invocation ends only when the app call has returned.
 import asyncio
 import logging
 import os
+import time
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, Final, Protocol, Self
@@ -17,7 +18,7 @@ from mangum.exceptions import UnexpectedMessage
 from mangum.handlers import APIGateway, HTTPGateway
 from mangum.types import ASGI, LambdaConfig, LambdaContext, LambdaEvent, Message, Scope
 
-from omniagent.invocation import ends_within
+from omniagent.invocation import invocation_end
 from omniagent.lambda_runtime import event_loop, snapshots  # noqa: F401 - the import registers SnapStart's hooks
 
 logger = logging.getLogger(__name__)
@@ -52,25 +53,19 @@ class StreamingHandler:
     """
 
     def __init__(self, app: ASGI) -> None:
-        self._app = app
+        self.app = app
 
     def __call__(self, event: LambdaEvent, context: LambdaContext) -> "StreamingResult | dict[str, Any]":
         if "AWS_SAM_LOCAL" in os.environ:
-            return buffered_handler(self._app)(event, context)
-        return event_loop.run(self.respond(event, context))
-
-    async def respond(self, event: LambdaEvent, context: LambdaContext) -> "StreamingResult":
-        """Serve an event on the event loop that is running."""
-        with ends_within(context.get_remaining_time_in_millis() / 1000):
-            return await StreamingResult(*_read_event(self._app, event, context)).begin()
+            return buffered_handler(self.app)(event, context)
+        return event_loop.run(StreamingResult.of(self.app, event, context))
 
 
 def buffered_handler(app: ASGI) -> BufferedHandler:
     """Serve `app` with buffered responses."""
-    respond = StreamingHandler(app).respond
 
     async def response(event: LambdaEvent, context: LambdaContext) -> dict[str, Any]:
-        result, rest = await respond(event, context), _Buffer()
+        result, rest = await StreamingResult.of(app, event, context), _Buffer()
         await result.stream(rest)
         return _payload(result.head, result.beginning + rest, event)
 
@@ -149,12 +144,15 @@ class StreamingResult:
         self._app = running.create_task(app(scope, self._receive, self._send))
         self._app.add_done_callback(lambda _: self._begun.set())
 
-    async def begin(self) -> Self:
-        """Wait for the first bytes of the body, or for its end."""
-        await self._begun.wait()
-        if self._app.done() and not self._complete.is_set():
-            await self._end()
-        return self
+    @classmethod
+    async def of(cls, app: ASGI, event: LambdaEvent, context: LambdaContext) -> Self:
+        """Serve an event, in a task of its own. Waits for the first bytes of the body, or for its end."""
+        invocation_end.set(time.monotonic() + context.get_remaining_time_in_millis() / 1000)
+        result = cls(*_read_event(app, event, context))
+        await result._begun.wait()
+        if result._app.done() and not result._complete.is_set():
+            await result._end()
+        return result
 
     async def stream(self, writer: BodyWriter) -> None:
         """Write the rest of the body, and return when all work for it is done."""

@@ -17,7 +17,7 @@ from awslambdaric import bootstrap  # type: ignore[import-untyped]
 
 from omniagent.aws.signing import open_pool
 from omniagent.lambda_runtime import event_loop
-from omniagent.lambda_runtime.asgi import StreamingHandler
+from omniagent.lambda_runtime.asgi import StreamingHandler, StreamingResult
 from omniagent.lambda_runtime.runtime import StreamingRuntimeClient
 from omniagent.tracing import bind_context
 
@@ -67,7 +67,7 @@ class SharedProcessClient(StreamingRuntimeClient):
         invocation_id = headers.get("lambda-runtime-invocation-id")
         with bind_context(request_id=invoke_id):
             try:
-                result = await handler.respond(json.loads(event), _context(headers))
+                result = await StreamingResult.of(handler.app, json.loads(event), _context(headers))
             except Exception as error:
                 logger.exception("invocation failed")
                 stack = traceback.format_list(traceback.extract_tb(error.__traceback__))

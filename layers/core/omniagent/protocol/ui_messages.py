@@ -1,7 +1,7 @@
 """Stored messages as the AI SDK's `UIMessage`, equal to those that its client builds from the live stream."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from omniagent.errors import ToolError
 from omniagent.messages import (
@@ -22,11 +22,8 @@ from omniagent.protocol.events import DataChunk, source_event
 
 DEFAULT_SDK = 6
 """The version of the AI SDK whose format all versions since 6 accept."""
-
-
-def sdk_version(header: str | None) -> int:
-    """Return the version of the AI SDK that a client names in `x-ai-sdk`: 5, 6 (the default) or 7."""
-    return {"5": 5, "7": 7}.get((header or "").strip(), DEFAULT_SDK)
+SDK_VERSIONS: Final[Mapping[str | None, int]] = {"5": 5, "7": 7}
+"""The other formats, by what a client sends in `x-ai-sdk`."""
 
 
 def ui_message(

@@ -1,26 +1,137 @@
-"""The bodies of `POST /chat`: the AI SDK's, a single message, and a plain query."""
+"""Request bodies: read as bounded JSON, and the bodies of `POST /chat`: the AI SDK's, a single message, a plain query.
 
+Of the JSON only its shape is checked. A chat body repeats a history that is not read, and whatever is in it must not
+stop the chat; what is read is checked by the model that reads it.
+"""
+
+import json
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
+from starlette.requests import Request
 
-from omniagent.errors import InvalidRequest
-from omniagent.http.json_body import MAX_PARTS, ChatId, Id, Text, validated
+from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
+from omniagent.http.fields import MAX_BODY_BYTES, MAX_PARTS, ChatId, Id, Text
 from omniagent.messages import DataPart, TextPart
 from omniagent.session.ids import is_id
 from omniagent.session.query import Query, UserPart
 from omniagent.settings import Busy
+from omniagent.validation import problems_of
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import ToolReply
     from omniagent.http.reply_bodies import RepliedBody
 
-MAX_MESSAGES = 10_000
+Model = TypeVar("Model", bound=BaseModel)
+MAX_FORM_BYTES: Final = 65_536
+"""A body that carries no conversation: a name, a verdict, feedback."""
+MAX_BODY_DEPTH: Final = 128
+"""More than BSON can store (100): a page can send back every message that it was sent."""
+MAX_CONTAINERS: Final = 100_000
+"""Lists and objects. Millions of empty ones fit into 6 MB, and take seconds and hundreds of MB to read."""
+_BOOL: Final = TypeAdapter(bool)
+_VERDICT: Final = re.compile(rb"approved|\\u00[67]")
+"""Also with its letters escaped, as no encoder writes them."""
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+
+
+def read_flag(request: Request, name: str, *, default: bool) -> bool:
+    """Read a flag of the query."""
+    try:
+        return _BOOL.validate_python(request.query_params.get(name, default))
+    except ValidationError:
+        raise InvalidRequest(f"query.{name}: must be true or false.") from None
+
+
+async def read_json(
+    request: Request, *, default: Any = None, limit: int = MAX_BODY_BYTES, labelled: bool = True
+) -> Any:
+    """Read the body as JSON. Each way in which it cannot be read has its own error.
+
+    An empty body is read as the `default`, if there is one. A missing content type means JSON. So does `text/plain`
+    if the body need not be `labelled`: that is how `fetch` sends a string without a content type.
+    """
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise PayloadTooLarge(f"The body is larger than {limit} bytes.")
+    if not body and default is not None:
+        return default
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    # A page of another site sends text without asking first (CORS), with its user's cookies. A token it must ask for.
+    is_foreign = request.headers.get("sec-fetch-site") == "cross-site" and "authorization" not in request.headers
+    is_unlabelled = not labelled and kind == "text/plain" and not is_foreign
+    if kind not in ("", "application/json") and not is_unlabelled:
+        raise UnsupportedMediaType(f"Send application/json, not {kind:.100}.")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType("Send the body without a content encoding.")
+    return _parsed(body)
+
+
+async def read_model(request: Request, model: type[Model], *, default: Any = None) -> Model:
+    """Read a small body as JSON of a known shape."""
+    return validated(model, await read_json(request, default=default, limit=MAX_FORM_BYTES))
+
+
+def validated(model: type[Model], value: Any, *, at: str = "") -> Model:
+    """Read a body, or the part of one that is `at` this place. The error names what is wrong and where."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as exc:
+        raise InvalidRequest(problems_of(exc, at=at)) from None
+
+
+def _parsed(body: bytearray) -> Any:
+    """Parse strict JSON: no NaN, bounded nesting, no verdict twice."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise MalformedRequest("The body is not valid UTF-8.") from None
+    # A conversation about code has many brackets in its strings, where they do not count.
+    has_many = sum(map(body.count, b"[{")) > MAX_CONTAINERS
+    if has_many and sum(map(_STRINGS.sub(b"", body).count, b"[{")) > MAX_CONTAINERS:
+        raise MalformedRequest(f"The body has more than {MAX_CONTAINERS} lists and objects.")
+    once = _said_once if _VERDICT.search(body) else None  # it takes time that other bodies need not pay
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=once)
+        _check_depth(value)
+    except RecursionError:
+        raise MalformedRequest(f"The body is nested deeper than {MAX_BODY_DEPTH} levels.") from None
+    except ValueError:
+        raise MalformedRequest from None
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedRequest(f"{name} is not JSON.")
+
+
+def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a verdict that is given twice. Of any other name, the last value counts, as in a browser."""
+    found = dict(pairs)
+    if "approved" in found and len(found) != len(pairs):
+        raise MalformedRequest("An object with `approved` in the body has a name twice.")
+    return found
+
+
+def _check_depth(value: Any) -> None:
+    level: list[Any] = [value] if isinstance(value, dict | list) else []
+    for _ in range(MAX_BODY_DEPTH):
+        children = (parent.values() if isinstance(parent, dict) else parent for parent in level)
+        level = [child for some in children for child in some if isinstance(child, dict | list)]
+        if not level:
+            return
+    raise RecursionError
+
+
+MAX_MESSAGES: Final = 10_000
 """The AI SDK sends its whole history; only the last two messages are read."""
-TREE_METADATA = {"nodeId", "parentId", "siblings"}
+TREE_METADATA: Final = {"nodeId", "parentId", "siblings"}
 """What the server adds to a message's metadata. A page sends it back."""
 
 
