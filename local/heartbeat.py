@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """`runs` counts the processes that wrote to the journal: more than one, and the turn was taken over."""
+    """`runs` counts the processes that wrote to the journal `of`: more than one, and the turn was taken over."""
 
+    of: str
     records: int
     runs: int
     age_ms: int
@@ -38,4 +39,4 @@ def heartbeat(dynamodb: "DynamoDBClient", table: str, user: str, session_id: str
         return None
     newest, _, at = max(chunks, key=lambda chunk: chunk[2])
     of_turn = [run for journal, run, _ in chunks if journal == newest]
-    return asdict(Heartbeat(len(of_turn), len(set(of_turn)), max(0, int((time.time() - at) * 1000))))
+    return asdict(Heartbeat(newest, len(of_turn), len(set(of_turn)), max(0, int((time.time() - at) * 1000))))

@@ -182,9 +182,14 @@ export class Api {
     return this.#local(`/local/processes?session_id=${encodeURIComponent(sessionId)}`);
   }
 
-  /** Break something of the stack that answers a session. @param {string} what @param {string} sessionId */
+  /**
+   * Break something of the stack that answers a session.
+   * @param {string} what
+   * @param {string} sessionId
+   * @returns {Promise<{ seconds?: number }>} After which it is mended by itself.
+   */
   async break(what, sessionId) {
-    await this.#fetch("", "/local/break", { method: "POST", body: { what, session_id: sessionId } });
+    return (await this.#fetch("", "/local/break", { method: "POST", body: { what, session_id: sessionId } })).json();
   }
 
   /** Where a local stack tells what happens to the user's chats. */

@@ -156,6 +156,7 @@ class App {
   /** What was refused because the agent does not load is sent again once its file was saved. */
   async #onStackChange() {
     await this.#readInfo();
+    if (this.#panel.shows("agent")) this.#showAgent();
     if (this.#chat.problem?.code === NOT_LOADED) await this.#chat.retry();
   }
 
@@ -385,7 +386,7 @@ class App {
     this.#composer.asks = agent?.title ?? "";
     const isNew = !session && !this.#chat.messages.length && this.#chat.phase === "idle";
     this.#agents.update(this.#info, { id: this.#agentId, isNew });
-    if (this.#agentId !== this.#described) this.#showAgent();
+    if (this.#panel.shows("agent") && this.#agentId !== this.#described) this.#showAgent();
     this.#models.update(this.#info);
     this.#break.update(this.#info);
     this.#user.update(this.#connection.user, this.#info !== null);

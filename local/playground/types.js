@@ -117,7 +117,7 @@
  *
  * @typedef {object} Processes What `/local/processes` tells.
  * @property {{ function: string, pid: number, state: string, here: boolean }[]} processes
- * @property {{ records: number, runs: number, age_ms: number } | null} journal Of the newest turn.
+ * @property {{ of: string, records: number, runs: number, age_ms: number } | null} journal Of the newest turn, `of`.
  *
  * @typedef {object} ModelOptions What `/local/models` tells.
  * @property {string} vendor Who answers this tab: `stack` for its own model.

@@ -32,13 +32,19 @@ async def test_the_page_shows_the_agents_name_and_suggestions_also_after_a_chang
     await expect(playground.message).to_have_attribute("placeholder", "Ask Shop assistant")
     await expect(page.get_by_role("heading", name="Shop assistant")).to_be_visible()
 
+    await playground.button("Details").click()
+    await page.get_by_role("tab", name="Agent").click()
+    await expect(page.get_by_role("tabpanel")).to_contain_text("4 tools")
+
     async def tell(route: Route) -> None:
         info = await (await route.fetch()).json()
         await route.fulfill(json={**info, "agents": [TODO]})
 
     await page.route("**/local/info", tell)
+    await page.route("**/local/agent?*", lambda route: route.fulfill(json={"error": "No module named 'todo'"}))
     stack.loop.call_soon_threadsafe(stack.stack.changed)  # as after a file was saved
     await expect(page).to_have_title("To-do list")
+    await expect(page.get_by_role("tabpanel")).to_contain_text("No module named 'todo'")
     await expect(page.get_by_text("Keeps your tasks.")).to_be_visible()
     await expect(page.locator(".example")).to_have_text(TODO["suggestions"])
     await page.get_by_role("button", name="What is due?").click()

@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from local.template import ROOT
 from tests.browser.playground import Playground
@@ -54,6 +54,21 @@ async def test_services_that_run_elsewhere_are_not_cut_off(playground: Playgroun
     await expect(strip).to_contain_text("The model does not answer for 6 s.")
     await playground.ask("[echo:After a while]")
     await expect(playground.answer).to_contain_text("After a while")
+    await expect(strip).not_to_contain_text("does not answer")
+    await expect(strip).to_contain_text("answer complete")
+
+    release = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await release.wait()
+        await route.continue_()
+
+    await page.route("**/chat", hold)
+    await playground.message.fill("[echo:Again]")
+    await playground.message.press("Enter")
+    await expect(strip).to_contain_text("not in the journal yet")  # the earlier one's is no sign of life
+    release.set()
+    await playground.ended()
     await page.get_by_role("button", name="Hide the processes").click()
     await expect(strip).to_be_hidden()
 

@@ -63,6 +63,7 @@ async def test_an_approval_survives_a_reload_is_denied_in_one_tab_and_the_other_
         await expect(page.page.get_by_label("Waiting for you")).to_have_count(0)
         await expect(page.tools).to_contain_text("too much")
         await expect(page.tools).to_have_class("tool denied")  # somebody's wish, no error
+        await expect(page.tools.locator(".tool-time")).to_be_empty()  # it did not run
     assert (await playground.stored())[-1]["metadata"]["status"] == "complete"
 
 

@@ -38,6 +38,8 @@ export class BreakMenu {
   /** @type {"before" | "during" | "over"} The answer that what was broken is about. */
   #stage = "before";
   #shown = "";
+  /** The journal before the question that is being answered. */
+  #earlier = "";
 
   /** @param {() => Api} api @param {() => Conversation} chat The open one. */
   constructor(api, chat) {
@@ -73,8 +75,9 @@ export class BreakMenu {
   /** @param {keyof typeof DONE} kind */
   async #break(kind) {
     try {
-      await this.#api().break(kind, this.#chat().id);
+      const { seconds } = await this.#api().break(kind, this.#chat().id);
       this.#said = DONE[kind];
+      if (seconds) setTimeout(() => this.#said === DONE[kind] && (this.#said = ""), 1000 * seconds);
       this.#stage = "before";
       this.#watch();
     } catch (error) {
@@ -131,11 +134,16 @@ export class BreakMenu {
   }
 
   /** @param {NonNullable<Processes["journal"]>} journal @param {boolean} answering */
-  #journal({ records, runs, age_ms }, answering) {
+  #journal({ of, records, runs, age_ms }, answering) {
+    const newest = `${of} ${records}`;
     const taken = runs > 1 ? ` · taken over ${runs === 2 ? "once" : `${runs - 1} times`}` : "";
     const counted = `Journal: ${records} ${records === 1 ? "record" : "records"}${taken}`;
     const { busy, messages } = this.#chat();
-    if (!busy) return `${counted} · answer ${messages.at(-1)?.metadata.status ?? "missing"}`;
+    if (!busy) {
+      this.#earlier = newest;
+      return `${counted} · answer ${messages.at(-1)?.metadata.status ?? "missing"}`;
+    }
+    if (newest === this.#earlier) return "This answer is not in the journal yet.";
     const beat = `${counted} · heartbeat ${formatDuration(age_ms)} ago`;
     if (age_ms < this.#lease / 2) return beat;
     const left = Math.ceil((this.#lease - age_ms) / 1000);

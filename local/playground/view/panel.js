@@ -34,6 +34,11 @@ export class Panel {
     return !this.#panel.hidden;
   }
 
+  /** @param {Tab} tab */
+  shows(tab) {
+    return this.isOpen && this.#tab === tab;
+  }
+
   open() {
     this.#set(true);
     localStorage.setItem(OPEN, "open");

@@ -45,7 +45,7 @@ export class ToolCard {
     this.#name.textContent = toolName(part);
     this.#preview.textContent = preview(part);
     this.#verdict.textContent = verdict(part);
-    this.#time.textContent = part.durationMs === undefined ? "" : formatDuration(part.durationMs);
+    this.#time.textContent = part.durationMs === undefined || state.class === "denied" ? "" : formatDuration(part.durationMs);
     fill(this.#body, section("Input", input), ...result(part));
     if (state.class === "failed") this.element.open = true;
   }

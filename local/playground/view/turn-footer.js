@@ -120,13 +120,13 @@ function cached({ inputTokens, cachedInputTokens = 0 }) {
 }
 
 /** @param {Metadata} metadata */
-function details({ firstTokenMs, usage, model, stepCount }) {
+function details({ firstTokenMs, usage, model, stepCount = 1 }) {
   const { inputTokens = 0, outputTokens = 0, cachedInputTokens = 0, cacheWriteTokens = 0, reasoningTokens = 0 } = usage ?? {};
   return [
     firstTokenMs !== undefined && `first token after ${formatDuration(firstTokenMs)}`,
     usage && `${formatCount(inputTokens)} tokens in (${formatCount(cachedInputTokens)} read from the cache, ${formatCount(cacheWriteTokens)} written to it)`,
     usage && `${formatCount(outputTokens)} out (${formatCount(reasoningTokens)} for reasoning)`,
-    model && `${stepCount ?? 1} calls of ${model}`,
+    model && `${stepCount} ${stepCount === 1 ? "call" : "calls"} of ${model}`,
   ]
     .filter(Boolean)
     .join(", ");
