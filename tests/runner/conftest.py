@@ -1,15 +1,15 @@
-"""Sessions in memory for the tests of what meets a running turn."""
+"""Sessions in memory."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.runner.sessions import Busily, until
+from tests.runner.sessions import Sessions, until
 
 
 @pytest.fixture
-async def sessions() -> AsyncIterator[Busily]:
+async def sessions() -> AsyncIterator[Sessions]:
     """Sessions that are free in the end."""
-    sessions = Busily()
+    sessions = Sessions()
     yield sessions
     await until(sessions.are_free)

@@ -3,20 +3,28 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from typing import Any
 
-from omniagent import Agent, AnswerStream, InMemorySessionManager, Query, SessionManager, Settings, TurnHooks
+from omniagent import (
+    Agent,
+    AnswerStream,
+    Budget,
+    InMemorySessionManager,
+    Query,
+    RunContext,
+    SessionManager,
+    Settings,
+    tool,
+)
 from omniagent.ai.operator import TurnOperator
 from omniagent.messages import Part, SteeringPart, TextPart
-from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
+from omniagent.providers import LLMProvider
+from omniagent.session.live import SessionHead, SessionMessage
 from omniagent.settings import Busy
-from omniagent.testing import Gate, InMemoryStore, MemoryRegistry, ScriptedModel
+from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.journal.fold import replayed
-from omniagent.turns.registry import Signals, TurnRegistry
-from omniagent.turns.state import transition
-from omniagent.turns.state_events import Begin, Event
-
-# A turn under test looks for its stop at once, and its lease outlives any pause of a busy machine.
-QUICK = Settings(tick_seconds=0.02, lease_seconds=30.0)
+from omniagent.turns.registry import Signals
+from tests.fixtures.conversation import QUICK, Clock
 
 
 class Polled(MemoryRegistry):
@@ -29,28 +37,59 @@ class Polled(MemoryRegistry):
         return await MemoryRegistry.signals(self, session, journal)
 
 
-class Sessions:
-    """Sessions of one user in a store and a registry of the test's own."""
+REFUND = ToolCall("refund", {"order": "42"})
 
-    def __init__(self, settings: Settings = QUICK, *, now: datetime | None = None) -> None:
-        """With `now` the clock stands still: only `pass_by` moves it."""
-        self.store = InMemoryStore()
-        self.now = now
-        self.registry = Polled()
-        self.settings = settings
+
+class Refunds:
+    """A tool, by default one that has to be approved, and what it was called for."""
+
+    def __init__(self, *, approval: bool = True) -> None:
+        self.orders: list[str] = []
+        self.call_ids: list[str | None] = []
+
+        @tool(approval=approval)
+        async def refund(order: str, context: RunContext) -> str:
+            """Refund an order."""
+            self.orders.append(order)
+            self.call_ids.append(context.call_id)
+            return f"refunded {order}"
+
+        self.tool = refund
+
+
+class Sessions:
+    """Sessions of one user, with a store, a registry, a counter and clocks of their own. Most tests need one only."""
+
+    def __init__(self, settings: Settings = QUICK, *, budget: Budget | None = None) -> None:
+        self.settings, self.budget = settings, budget
+        self.store, self.registry = InMemoryStore(), Polled()
+        self.clock = Clock(1_800_014_400.0)  # noon
+        self.counter = MemoryCounter(self.clock)
         self.passed = timedelta()
 
     def session(
-        self, session_id: str = "chat", kind: type[InMemorySessionManager] = InMemorySessionManager
+        self, session_id: str = "chat", kind: type[InMemorySessionManager] = InMemorySessionManager, **options: Any
     ) -> InMemorySessionManager:
         sessions = self
 
         class Clocked(kind):  # type: ignore[misc, valid-type]
             @staticmethod
             def now() -> datetime:
-                return (sessions.now or SessionManager.now()) + sessions.passed
+                return SessionManager.now() + sessions.passed
 
-        return Clocked("ada", session_id, store=self.store, settings=self.settings)
+        return Clocked("ada", session_id, store=self.store, settings=self.settings, **options)
+
+    def runner(
+        self,
+        model: LLMProvider | None,
+        *tools: Any,
+        agent: Agent[Any, Any] | None = None,
+        session: SessionManager | None = None,
+        **options: Any,
+    ) -> TurnOperator:
+        agent = agent or Agent("helper", "", list(tools))
+        options = {"registry": self.registry, "budget": self.budget, "counter": self.counter} | options
+        return TurnOperator(agent, session or self.session(), provider=model, **options)
 
     def pass_by(self, seconds: float = 31.0) -> None:
         """Let time pass, by default a lease."""
@@ -63,40 +102,10 @@ class Sessions:
         """The ids of the messages in line."""
         return [message.id for message in (await self.head()).queue]
 
-    async def apply(self, event: Event) -> None:
-        """Change the session as a process does that then dies."""
-        session = self.session()
-        assert await session.write(transition(await self.head(), event, session.now()))
-
-    async def die_after_begin(self, message_id: str, text: str = "Hello") -> LiveTurn:
-        """Begin a turn that nobody runs. Its process has died when a lease has passed."""
-        number = (await self.head()).tip.turn_number + 1
-        message = SessionMessage(message_id, "user", number, [TextPart(text=text)])
-        turn = LiveTurn("t", number, "dead", "t", message_id, self.session().now(), message=message)
-        await self.apply(Begin(turn))
-        return turn
-
-    def runner(
-        self,
-        model: ScriptedModel,
-        *tools: object,
-        session: SessionManager | None = None,
-        registry: TurnRegistry | None = None,
-        hooks: TurnHooks = TurnHooks(),
-    ) -> TurnOperator:
-        agent = Agent("helper", "", list(tools))  # type: ignore[arg-type]
-        return TurnOperator(
-            agent, session or self.session(), provider=model, registry=registry or self.registry, hooks=hooks
-        )
-
     async def are_free(self) -> bool:
         """Whether no turn runs, nothing is in line, and no work is left in this process."""
         heads = [session.head for session in self.store.sessions.values()]
         return not len(self.store.open_turns) and not any(head.running or head.queue for head in heads)
-
-
-class Busily(Sessions):
-    """One session, and what is stored in it."""
 
     @property
     def history(self) -> list[tuple[str, str, str]]:
@@ -110,10 +119,10 @@ class Busily(Sessions):
         path = [message for message in session.messages if session.head.leaf.leads_from(message.place)]
         return sorted(path, key=lambda message: message.place.order)
 
-    async def answering(self, *later: object) -> tuple[ScriptedModel, AnswerStream, Gate]:
+    async def answering(self, *later: Any) -> tuple[ScriptedModel, AnswerStream, Gate]:
         """Begin to answer m1. Its answer, and those after it, go on once the gate is set."""
         gate = Gate()
-        model = ScriptedModel(["One", gate, "."], *later)  # type: ignore[arg-type]
+        model = ScriptedModel(["One", gate, "."], *later)
         first = await self.runner(model).start(ask("m1"))
         await gate.reached()
         return model, first, gate
@@ -152,6 +161,13 @@ def _lines(message: SessionMessage) -> list[tuple[str, str, str]]:
 
 def ask(message_id: str, busy: Busy | None = None) -> Query:
     return Query(f"{message_id}?", message_id, busy=busy)
+
+
+async def texts_of(*streams: AnswerStream) -> list[str]:
+    """Wait for these answers, and until nothing more is done for their turns."""
+    texts = [(await stream.result()).text for stream in streams]
+    await asyncio.gather(*(stream.ended() for stream in streams))
+    return texts
 
 
 def parts_of(frames: bytes) -> list[Part]:

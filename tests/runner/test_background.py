@@ -16,8 +16,8 @@ from omniagent.errors import (
 )
 from omniagent.settings import Busy
 from omniagent.testing import Gate, MemoryCounter, ScriptedModel
-from tests.fixtures.conversation import Clock, read
-from tests.runner.sessions import QUICK, Sessions
+from tests.fixtures.conversation import QUICK, Clock, read
+from tests.runner.sessions import Sessions
 
 QUERY = Query("Hello", "m1")
 

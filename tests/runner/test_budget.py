@@ -1,24 +1,26 @@
 """What a user may spend: refused before a model call, counted after it."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from omniagent import Agent, Budget, InMemorySessionManager, Query, Settings, Spending, TurnHooks, Usage, tool
-from omniagent.ai.operator import TurnOperator
-from omniagent.errors import BudgetExceeded, ModelUnavailable, TooManyRequests
+from omniagent import Budget, Query, Spending, Usage, tool
+from omniagent.errors import BudgetExceeded, ModelUnavailable, TooManyRequests, TooManyTurns
 from omniagent.messages import ToolPart
 from omniagent.providers import ModelFinish
 from omniagent.session.ids import user_id_of
-from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
-from tests.fixtures.conversation import Clock
+from omniagent.testing import Gate, MemoryCounter, ScriptedModel, ToolCall
+from tests.fixtures.conversation import QUICK
+from tests.runner.sessions import Sessions
 
 DAY = Budget(tokens_per_day=10_000)
 PLENTY = Budget(tokens_per_day=1_000_000)
-COSTS_4000 = ["Hello.", ModelFinish("stop", Usage(3_000, 1_000))]
+COSTS_4000: list[Any] = ["Hello.", ModelFinish("stop", Usage(3_000, 1_000))]
 SUMMARY_COSTS_50: list[Any] = ["They talked.", ModelFinish("stop", Usage(40, 10))]
-CALL_COSTS_211 = [ToolCall("add", {"a": 1, "b": 2}), ModelFinish("tool-calls", Usage(200, 11))]
-ALICE = user_id_of("alice")
+CALL = ToolCall("add", {"a": 1, "b": 2})
+CALL_COSTS_211: list[Any] = [CALL, ModelFinish("tool-calls", Usage(200, 11))]
 
 
 @tool
@@ -27,162 +29,132 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-class Desk:
-    """One user's sessions, with a model that plays a script and a counter that the test reads."""
-
-    def __init__(self, *script: Any, budget: Budget = DAY, summary: Any = None, **settings: Any) -> None:
-        self.model = ScriptedModel(*script, **({"summary": summary} if summary else {}))
-        self.clock = Clock(1_800_014_400.0)  # noon
-        self.counter = MemoryCounter(self.clock)
-        self.registry = MemoryRegistry()
-        self.store = InMemoryStore()
-        self.budget = budget
-        self.settings = Settings(tick_seconds=0.01, **settings)
-
-    def session(self, session_id: str = "s", kind: type[InMemorySessionManager] = InMemorySessionManager) -> Any:
-        return kind("alice", session_id, store=self.store, settings=self.settings)
-
-    def runner(self, session: Any = None, hooks: TurnHooks = TurnHooks()) -> TurnOperator:
-        return TurnOperator(
-            Agent("helper", "Be brief.", tools=[add]),
-            session or self.session(),
-            provider=self.model,
-            registry=self.registry,
-            budget=self.budget,
-            counter=self.counter,
-            hooks=hooks,
-        )
-
-    async def spent(self) -> tuple[int, int]:
-        """The tokens, and how many of them are estimated."""
-        spending = await self.counter.read(ALICE)
-        return spending.tokens, spending.estimated
+async def spent(sessions: Sessions) -> tuple[int, int]:
+    """The tokens, and how many of them are estimated."""
+    spending = await sessions.counter.read(user_id_of("ada"))
+    return spending.tokens, spending.estimated
 
 
 async def test_each_call_of_a_turn_counts_as_the_provider_reports() -> None:
-    desk = Desk(CALL_COSTS_211, COSTS_4000)
-    result = await desk.runner().run("1 + 2?")
+    sessions = Sessions(budget=DAY)
+    result = await sessions.runner(ScriptedModel(CALL_COSTS_211, COSTS_4000), add).run("1 + 2?")
     assert result.usage.total_tokens == 4_211
-    assert await desk.spent() == (4_211, 0)
+    assert await spent(sessions) == (4_211, 0)
 
 
 async def test_over_the_days_tokens_nothing_is_called_or_stored_until_midnight() -> None:
-    desk = Desk(*[COSTS_4000] * 4)
+    sessions, model = Sessions(budget=DAY), ScriptedModel(*[COSTS_4000] * 4)
+    runner = sessions.runner(model)
     for number in range(3):
-        await desk.runner().run(f"Question {number}")
+        await runner.run(f"Question {number}")
     with pytest.raises(BudgetExceeded) as refused:
-        await desk.runner().run("One more")
-    assert (refused.value.status, refused.value.code) == (429, "budget_exceeded")
-    assert refused.value.retry_after == 12 * 3600
+        await runner.run("One more")
+    assert (refused.value.status, refused.value.code, refused.value.retry_after) == (429, "budget_exceeded", 12 * 3600)
     assert refused.value.reset_at is not None
-    assert len(desk.model.requests) == 3
-    assert (await desk.session().load()).head.tip.turn_number == 3
-    head = await desk.session().head()
-    assert head is None or head.turn is None
-    desk.clock.pass_by(12 * 3600)
-    assert (await desk.runner().run("One more")).status == "complete"
-
-
-async def test_names_and_summaries_are_refused_alike() -> None:
-    desk = Desk(COSTS_4000, COSTS_4000)
-    await desk.runner().run("Hello?")
-    await desk.runner().run("Again?")
-    await desk.counter.add(ALICE, Usage(2_000))
-    for refused in (desk.runner().name, desk.runner().summarize, desk.runner().count_request):
+    for request in (runner.name, runner.summarize, runner.count_request):
         with pytest.raises(BudgetExceeded):
-            await refused()
-    assert len(desk.model.requests) == 2
+            await request()
+    head = await sessions.head()
+    assert (len(model.requests), head.tip.turn_number, head.turn) == (3, 3, None)
+    sessions.clock.pass_by(12 * 3600)
+    assert (await runner.run("One more")).status == "complete"
 
 
 async def test_names_and_summaries_count_once() -> None:
-    desk = Desk(COSTS_4000, COSTS_4000, budget=PLENTY, summary=SUMMARY_COSTS_50)
-    await desk.runner().run("Hello?")
-    await desk.runner().run("Again?")
-    await desk.runner().summarize()
-    assert await desk.spent() == (8_050, 0)
-    await desk.runner().name()
-    spent, _ = await desk.spent()
-    assert spent > 8_050
-    assert [request.purpose for request in desk.model.requests] == ["answer", "answer", "summary", "name"]
+    sessions = Sessions(budget=PLENTY)
+    model = ScriptedModel(COSTS_4000, COSTS_4000, summary=SUMMARY_COSTS_50)
+    runner = sessions.runner(model)
+    for text in ("Hello?", "Again?"):
+        await runner.run(text)
+    await runner.summarize()
+    assert await spent(sessions) == (8_050, 0)
+    await runner.name()
+    assert (await spent(sessions))[0] > 8_050
+    assert [request.purpose for request in model.requests] == ["answer", "answer", "summary", "name"]
 
 
 async def test_the_summary_beside_an_answer_counts() -> None:
-    desk = Desk(COSTS_4000, COSTS_4000, budget=PLENTY, summary=SUMMARY_COSTS_50, context_max_turns=1)
+    sessions = Sessions(replace(QUICK, context_max_turns=1), budget=PLENTY)
+    runner = sessions.runner(ScriptedModel(COSTS_4000, COSTS_4000, summary=SUMMARY_COSTS_50))
     for number in range(2):
-        stream = await desk.runner().start(f"Question {number}")
+        stream = await runner.start(f"Question {number}")
         assert (await stream.result()).usage.total_tokens == 4_000
         await stream.ended()
-    assert await desk.spent() == (8_050, 0)
+    assert await spent(sessions) == (8_050, 0)
 
 
 async def test_concurrent_turns_exceed_a_budget_by_one_call_each() -> None:
     gates = [Gate() for _ in range(3)]
-    costs_6000 = [ToolCall("add", {"a": 1, "b": 2}), ModelFinish("tool-calls", Usage(6_000))]
-    desk = Desk(*([gate, *costs_6000] for gate in gates), *[costs_6000] * 9)
-    streams = [await desk.runner(desk.session(f"s{number}")).start("1 + 2?") for number in range(3)]
+    costs_6000: list[Any] = [CALL, ModelFinish("tool-calls", Usage(6_000))]
+    sessions, model = Sessions(budget=DAY), ScriptedModel(*([gate, *costs_6000] for gate in gates), *[costs_6000] * 9)
+    runners = [sessions.runner(model, add, session=sessions.session(f"s{number}")) for number in range(3)]
+    streams = [await runner.start("1 + 2?") for runner in runners]
     for gate in gates:
         await gate.reached()
     for gate in gates:
         gate.set()
     results = [await stream.result() for stream in streams]
     assert {result.error.code for result in results if result.error} == {"budget_exceeded"}
-    spent, _ = await desk.spent()
-    assert spent == 6_000 * len(desk.model.requests)
-    assert 3 * 6_000 <= spent <= DAY.tokens_per_day + 3 * 6_000
+    tokens, _ = await spent(sessions)
+    assert tokens == 6_000 * len(model.requests)
+    assert 3 * 6_000 <= tokens <= DAY.tokens_per_day + 3 * 6_000
 
 
-async def test_a_replay_is_never_refused_and_costs_nothing() -> None:
-    desk = Desk(COSTS_4000, budget=Budget(tokens_per_day=3_000, requests_per_minute=1))
-    first = await desk.runner().run(Query("Hello?", "m1"))
-    again = await desk.runner().run(Query("Hello?", "m1"))
-    assert again.message_id == first.message_id
-    assert await desk.spent() == (4_000, 0)
-    assert (await desk.counter.read(ALICE)).requests == 1
+async def test_a_replay_is_never_refused_by_a_limit_and_costs_nothing() -> None:
+    budget = Budget(tokens_per_day=3_000, requests_per_minute=1)
+    sessions, free = Sessions(replace(QUICK, max_running_turns_per_user=1), budget=budget), Budget()
+    runner, query = sessions.runner(ScriptedModel(COSTS_4000)), Query("Hello?", "m1")
+    first = await runner.run(query)
+    busy = sessions.runner(ScriptedModel(["Wait", Gate()]), session=sessions.session("busy"), budget=free)
+    await busy.start("Hello?")
+    with pytest.raises(TooManyTurns):
+        await sessions.runner(ScriptedModel(), budget=free).run(Query("Another", "m2"))
+    assert (await runner.run(query)).message_id == first.message_id
+    assert await spent(sessions) == (4_000, 0)
+    assert (await sessions.counter.read(user_id_of("ada"))).requests == 1
+    await sessions.store.open_turns.finish()
 
 
 async def test_requests_of_a_minute_are_limited_and_invalid_ones_do_not_count() -> None:
-    desk = Desk(*[COSTS_4000] * 3, budget=Budget(requests_per_minute=2))
-    await desk.runner().run("One")
+    sessions = Sessions(budget=Budget(requests_per_minute=2))
+    runner = sessions.runner(ScriptedModel(*[COSTS_4000] * 3))
+    await runner.run("One")
     with pytest.raises(Exception, match="longer than"):
-        await desk.runner().run("x" * 100_000)
-    await desk.runner().run("Two")
+        await runner.run("x" * 100_000)
+    await runner.run("Two")
     with pytest.raises(TooManyRequests) as refused:
-        await desk.runner().run("Three")
+        await runner.run("Three")
     assert refused.value.retry_after == 60
-    desk.clock.pass_by(60)
-    await desk.runner().run("Three")
+    sessions.clock.pass_by(60)
+    await runner.run("Three")
 
 
 async def test_without_a_limit_nothing_is_counted() -> None:
-    desk = Desk(COSTS_4000, budget=Budget())
-    await desk.runner().run("Hello?")
-    assert await desk.runner().spending() is None
-    assert await desk.spent() == (0, 0)
+    sessions = Sessions(budget=Budget())
+    runner = sessions.runner(ScriptedModel(COSTS_4000))
+    await runner.run("Hello?")
+    assert await runner.spending() is None
+    assert await spent(sessions) == (0, 0)
 
 
 async def test_a_stopped_call_is_estimated_even_before_its_first_token() -> None:
     """Whoever stops every answer at once would otherwise never pay for what the model has read."""
-    gate = Gate()
-    desk = Desk([gate, "Never said."])
-    stream = await desk.runner().start("A question of some words?")
+    sessions, gate = Sessions(budget=DAY), Gate()
+    runner = sessions.runner(ScriptedModel([gate, "Never said."]))
+    stream = await runner.start("A question of some words?")
     await gate.reached()
-    await desk.runner().stop()
+    await runner.stop()
     result = await stream.result()
-    spent, estimated = await desk.spent()
-    assert spent == estimated == result.usage.total_tokens > 0
+    tokens, estimated = await spent(sessions)
+    assert tokens == estimated == result.usage.total_tokens > 0
 
 
-async def test_a_call_that_fails_before_it_answers_costs_nothing() -> None:
-    desk = Desk(ModelUnavailable())
-    await desk.runner().run("Hello?")
-    assert await desk.spent() == (0, 0)
-
-
-async def test_a_provider_that_reports_no_usage_is_estimated() -> None:
-    desk = Desk(["Hello there.", ModelFinish("stop", Usage())])
-    await desk.runner().run("A question of some words?")
-    spent, estimated = await desk.spent()
-    assert spent == estimated > 0
+@pytest.mark.parametrize(("answer", "costs"), [(ModelUnavailable(), 0), (["Hi.", ModelFinish("stop", Usage())], 1)])
+async def test_a_call_without_reported_usage_is_estimated_unless_it_fails_at_once(answer: Any, costs: int) -> None:
+    sessions = Sessions(budget=DAY)
+    await sessions.runner(ScriptedModel(answer)).run("A question of some words?")
+    tokens, estimated = await spent(sessions)
+    assert (tokens, min(tokens, 1)) == (estimated, costs)
 
 
 class BrokenCounter(MemoryCounter):
@@ -192,25 +164,22 @@ class BrokenCounter(MemoryCounter):
         raise OSError(f"no room for {usage} of {user_id}")
 
 
-async def test_a_broken_counter_loses_no_answer() -> None:
-    desk = Desk(CALL_COSTS_211, COSTS_4000)
-    desk.counter = BrokenCounter()
-    result = await desk.runner().run("1 + 2?")
-    assert (result.status, result.stored, result.text) == ("complete", True, "Hello.")
-
-
-async def test_a_turn_stays_within_its_budget_though_its_counter_is_broken() -> None:
-    desk = Desk(CALL_COSTS_211, COSTS_4000, budget=Budget(tokens_per_day=200))
-    desk.counter = BrokenCounter()
-    result = await desk.runner().run("1 + 2?")
-    assert (result.status, result.metadata["errorCode"]) == ("failed", "budget_exceeded")
-    assert len(desk.model.requests) == 1
+@pytest.mark.parametrize(
+    ("budget", "outcome"),
+    [(DAY, ("complete", "Hello.", None)), (Budget(tokens_per_day=200), ("failed", "", "budget_exceeded"))],
+)
+async def test_a_broken_counter_loses_no_answer_and_no_limit(budget: Budget, outcome: Sequence[Any]) -> None:
+    model = ScriptedModel(CALL_COSTS_211, COSTS_4000)
+    result = await Sessions(budget=budget).runner(model, add, counter=BrokenCounter()).run("1 + 2?")
+    status, text, code = outcome
+    assert (result.status, result.stored, result.metadata.get("errorCode")) == (status, True, code)
+    assert result.text.startswith(text)
+    assert len(model.requests) == (1 if code else 2)
 
 
 async def test_tool_calls_of_a_turn_are_capped_and_the_model_is_told() -> None:
-    call = ToolCall("add", {"a": 1, "b": 2})
-    desk = Desk([call, call], [call, call], "Done.", budget=Budget(), max_tool_calls_per_turn=3)
-    result = await desk.runner().run("Add and add.")
+    sessions = Sessions(replace(QUICK, max_tool_calls_per_turn=3))
+    result = await sessions.runner(ScriptedModel([CALL, CALL], [CALL, CALL], "Done."), add).run("Add and add.")
     assert result.status == "complete"
     ran = [part for part in result.parts if isinstance(part, ToolPart)]
     assert [part.output for part in ran] == [3, 3, 3, None]

@@ -1,25 +1,18 @@
 """Messages in line behind a turn that waits for an approval."""
 
-import asyncio
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
-from omniagent import AnswerStream, RunResult, tool
+from omniagent import AnswerStream, RunResult
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import NotWaiting, TurnInProgress
 from omniagent.protocol import sse
-from omniagent.testing import Gate, ScriptedModel, ToolCall
+from omniagent.settings import Busy
+from omniagent.testing import Gate, ScriptedModel
 from omniagent.turns.engine import following
-from tests.runner.sessions import Busily, ask
-
-REFUND = ToolCall("refund", {"order": "42"})
-
-
-@tool(approval=True)
-async def refund(order: str) -> str:
-    """Refund an order."""
-    return f"refunded {order}"
+from tests.runner.sessions import REFUND, Refunds, Sessions, ask, texts_of
 
 
 @pytest.fixture
@@ -28,14 +21,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "FOLLOW_SECONDS", 0.01)
 
 
-def runner(sessions: Busily, model: ScriptedModel) -> TurnOperator:
-    return sessions.runner(model, refund)
+def runner(sessions: Sessions, model: ScriptedModel) -> TurnOperator:
+    return sessions.runner(model, Refunds().tool)
 
 
-async def queued_behind(sessions: Busily, *answers: object) -> tuple[ScriptedModel, AnswerStream, RunResult]:
+async def queued_behind(sessions: Sessions, *answers: str) -> tuple[ScriptedModel, AnswerStream, RunResult]:
     """Queue m2 while m1 is answered, whose answer then waits. Returns the stream of m2 and what m1 asks."""
     gate = Gate()
-    model = ScriptedModel(["Hm. ", gate, REFUND], *answers)  # type: ignore[arg-type]
+    model = ScriptedModel(["Hm. ", gate, REFUND], *answers)
     first = await runner(sessions, model).start(ask("m1"))
     await gate.reached()
     second = await runner(sessions, model).start(ask("m2", "queue"))
@@ -46,18 +39,18 @@ async def queued_behind(sessions: Busily, *answers: object) -> tuple[ScriptedMod
     return model, second, waiting
 
 
-async def take_up(sessions: Busily, model: ScriptedModel) -> None:
+async def take_up(sessions: Sessions, model: ScriptedModel) -> None:
     """Do what a session needs, as the sweep does."""
     answer = await runner(sessions, model).take_up()
     assert answer is not None
     await answer.ended()
 
 
-def said(sessions: Busily) -> list[tuple[str, str]]:
+def said(sessions: Sessions) -> list[tuple[str, str]]:
     return [line[:2] for line in sessions.history]
 
 
-async def test_a_message_that_was_queued_before_waits_for_the_answer_and_is_answered_then(sessions: Busily) -> None:
+async def test_a_message_that_was_queued_before_waits_for_the_answer_and_is_answered_then(sessions: Sessions) -> None:
     model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
     assert await runner(sessions, model).resume() is not None, "the waiting answer, replayed"
     assert await runner(sessions, model).take_up() is None
@@ -72,7 +65,7 @@ async def test_a_message_that_was_queued_before_waits_for_the_answer_and_is_answ
 
 @pytest.mark.usefixtures("impatient")
 async def test_a_blocked_message_frees_its_request_and_is_answered_after_the_approval(
-    sessions: Busily,
+    sessions: Sessions,
 ) -> None:
     model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
     frames = b"".join([frames async for frames in second.sse()])
@@ -87,24 +80,23 @@ async def test_a_blocked_message_frees_its_request_and_is_answered_after_the_app
     assert again.text == "Two."
 
 
-@pytest.mark.parametrize("busy", ["reject", "queue", "steer", "interrupt"])
+@pytest.mark.parametrize("busy", get_args(Busy))
 async def test_a_new_message_closes_what_is_asked_and_is_answered_after_those_that_waited(
-    sessions: Busily, busy: str
+    sessions: Sessions, busy: Busy
 ) -> None:
     model, second, waiting = await queued_behind(sessions, "Two.", "Three.")
-    third = await runner(sessions, model).start(ask("m3", busy))  # type: ignore[arg-type]
-    texts = ((await second.result()).text, (await third.result()).text)
-    await asyncio.gather(second.ended(), third.ended())
+    third = await runner(sessions, model).start(ask("m3", busy))
+    texts = await texts_of(second, third)
     assert [message_id for message_id, _ in said(sessions) if message_id] == ["m1", "m2", "m3"]
     if busy != "steer":  # that one may join the answer to m2
-        assert texts == ("Two.", "Three.")
+        assert texts == ["Two.", "Three."]
     closed = sessions.messages[1]
     assert (closed.status, closed.metadata["stopReason"]) == ("cancelled", "unanswered")
     with pytest.raises(NotWaiting):
         await runner(sessions, model).reply(waiting.requests[0].approve(), message_id=waiting.message_id)
 
 
-async def test_a_stop_closes_what_is_asked_and_stops_what_waits(sessions: Busily) -> None:
+async def test_a_stop_closes_what_is_asked_and_stops_what_waits(sessions: Sessions) -> None:
     model, second, _ = await queued_behind(sessions)
     assert await runner(sessions, model).stop()
     assert (await second.result()).status == "cancelled"
@@ -113,7 +105,7 @@ async def test_a_stop_closes_what_is_asked_and_stops_what_waits(sessions: Busily
     assert not await runner(sessions, model).stop()
 
 
-async def test_a_stop_of_a_message_that_is_held_up_leaves_what_is_asked(sessions: Busily) -> None:
+async def test_a_stop_of_a_message_that_is_held_up_leaves_what_is_asked(sessions: Sessions) -> None:
     model, second, waiting = await queued_behind(sessions, "Done.")
     assert await runner(sessions, model).stop("m2")
     assert [frames async for frames in second.sse()] == [sse.KEEP_ALIVE]
@@ -128,11 +120,10 @@ async def test_a_stop_of_a_message_that_is_held_up_leaves_what_is_asked(sessions
 
 @pytest.mark.parametrize("regenerate", [False, True])
 async def test_a_message_that_is_held_up_and_sent_again_waits_on_and_closes_nothing(
-    sessions: Busily, regenerate: bool
+    sessions: Sessions, regenerate: bool
 ) -> None:
     model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
     again = await runner(sessions, model).start(replace(ask("m2"), regenerate=regenerate))
     await runner(sessions, model).reply(waiting.requests[0].approve()).result()
-    assert [(await stream.result()).text for stream in (second, again)] == ["Two.", "Two."]
-    await asyncio.gather(second.ended(), again.ended())
+    assert await texts_of(second, again) == ["Two.", "Two."]
     assert said(sessions) == [("m1", "m1?"), ("", "Hm. Done."), ("m2", "m2?"), ("", "Two.")]

@@ -6,52 +6,51 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import Agent, InMemorySessionManager, Overrides, Query, RunContext, RunResult, ToolError, TurnHooks, tool
+from omniagent import (
+    Agent,
+    InMemorySessionManager,
+    Overrides,
+    Query,
+    RunContext,
+    RunResult,
+    ToolError,
+    TurnHooks,
+    aio,
+    tool,
+)
 from omniagent.ai.context import Callbacks
-from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers import ProviderPool
 from omniagent.ai.tools import OUTPUT_CHARS
+from omniagent.errors import ModelStreamBroken, StorageUnavailable
 from omniagent.messages import ToolPart
 from omniagent.session.live import Change
 from omniagent.testing import Gate, ScriptedModel, ToolCall
 from tests.fixtures.answers import answer_of
-from tests.fixtures.conversation import read
-from tests.runner.sessions import QUICK, Sessions, until
+from tests.fixtures.conversation import QUICK
+from tests.runner.sessions import REFUND, Refunds, Sessions
 
 EACH_TURN = replace(QUICK, context_max_turns=1)
 
 
-async def ended(sessions: Sessions) -> None:
-    """Wait until every turn of the test has ended."""
-
-    async def none_runs() -> bool:
-        return not len(sessions.store.open_turns)
-
-    await until(none_runs)
-
-
-async def test_a_summary_model_that_does_not_exist_costs_only_the_summary() -> None:
-    sessions = Sessions(EACH_TURN)
+async def test_a_summary_model_that_does_not_exist_costs_only_the_summary(sessions: Sessions) -> None:
+    sessions.settings = EACH_TURN
     pool = ProviderPool(registrations={"scripted": ScriptedModel(default="Hi")})
     agent = Agent("helper", "", model="scripted", summary=Overrides(model="unheard-of"))
-    runner = TurnOperator(agent, sessions.session(), providers=pool, registry=sessions.registry)
+    runner = sessions.runner(None, agent=agent, providers=pool)
     for number in range(3):
         stream = await runner.start(f"Hello {number}?")
-        await read(stream)
+        assert (await stream.result()).status == "complete"
         await stream.ended()
-    assert await sessions.are_free()
 
 
-async def test_the_stream_ends_with_an_error_if_storing_the_answer_raises() -> None:
+async def test_the_stream_ends_with_an_error_if_storing_the_answer_raises(sessions: Sessions) -> None:
     class Broken(InMemorySessionManager):
         async def write(self, change: Change) -> bool:
             if change.inserted:
                 raise ZeroDivisionError("secret")
             return await super().write(change)
 
-    sessions = Sessions()
-    session = Broken("ada", "chat", store=sessions.store, settings=sessions.settings)
-    stream = await sessions.runner(ScriptedModel("Hello."), session=session).start("Hello?")
+    stream = await sessions.runner(ScriptedModel("Hello."), session=sessions.session(kind=Broken)).start("Hello?")
     assert [event.type async for event in stream][-1] == "error"
     result = await stream.result()
     assert (result.stored, result.error and result.error.code) == (False, "internal_error")
@@ -62,13 +61,23 @@ async def test_the_stream_ends_with_an_error_if_storing_the_answer_raises() -> N
     assert (await finished.result()).text == "Hello."
 
 
+async def test_the_model_is_not_called_before_the_message_is_durable(sessions: Sessions) -> None:
+    class NeverBegins(InMemorySessionManager):
+        async def write(self, change: Change) -> bool:
+            raise StorageUnavailable("no primary")
+
+    model, query = ScriptedModel("Done."), Query("Refund 42", "m1")
+    with pytest.raises(StorageUnavailable):
+        await sessions.runner(model, session=sessions.session(kind=NeverBegins)).run(query)
+    assert model.requests == []
+    assert (await sessions.runner(model).run(query)).text == "Done."
+
+
 @pytest.mark.parametrize("error", [asyncio.CancelledError, KeyError])
 @pytest.mark.parametrize("where", ["deps", "instructions", "provider"])
 async def test_a_turn_fails_in_order_whatever_its_agent_or_provider_raises(
-    where: str, error: type[BaseException]
+    sessions: Sessions, where: str, error: type[BaseException]
 ) -> None:
-    sessions = Sessions()
-
     def deps() -> None:
         if where == "deps":
             raise error
@@ -78,19 +87,14 @@ async def test_a_turn_fails_in_order_whatever_its_agent_or_provider_raises(
             raise error
         return ""
 
-    model = ScriptedModel(["Well", error()])
     agent = Agent("helper", instructions, deps=deps)
-    runner = TurnOperator(agent, sessions.session(), provider=model, registry=sessions.registry)
-    stream = await runner.start("Go")
-    result = await stream.result()
-    await stream.ended()
+    result = await sessions.runner(ScriptedModel(["Well", error()]), agent=agent).run("Go")
     assert (result.status, result.finish_reason) == ("failed", "error")
     assert result.text.endswith(agent.fallback)
-    assert await sessions.are_free()
 
 
-async def test_a_callback_that_hangs_does_not_keep_the_process_past_its_time() -> None:
-    sessions, results = Sessions(), list[RunResult]()
+async def test_a_callback_that_hangs_does_not_keep_the_process_past_its_time(sessions: Sessions) -> None:
+    results = list[RunResult]()
 
     async def on_finish(*_: object) -> None:
         await asyncio.Event().wait()
@@ -98,43 +102,38 @@ async def test_a_callback_that_hangs_does_not_keep_the_process_past_its_time() -
     async def on_end(result: RunResult) -> None:
         results.append(result)
 
-    runner = TurnOperator(
-        Agent("helper", "", callbacks=Callbacks(on_finish=on_finish)),
-        sessions.session(),
-        provider=ScriptedModel("Hi"),
-        registry=sessions.registry,
-        hooks=TurnHooks(on_end=on_end),
-    )
+    agent = Agent("helper", "", callbacks=Callbacks(on_finish=on_finish))
+    runner = sessions.runner(ScriptedModel("Hi"), agent=agent, hooks=TurnHooks(on_end=on_end))
     stream = await runner.start("Hello?", deadline=time.monotonic() + 1.0)
     async with asyncio.timeout(60):
         await stream.ended()
     assert len(results) == 1
-    assert await sessions.are_free()
 
 
-async def test_a_tool_errors_text_is_cut_like_an_output_and_encodable() -> None:
+async def test_a_tool_errors_text_is_cut_like_an_output_and_encodable(sessions: Sessions) -> None:
     @tool
     async def lookup() -> str:
         """Look something up."""
         raise ToolError("\ud800" + "x" * (OUTPUT_CHARS + 99))
 
-    result = await Sessions().runner(ScriptedModel(ToolCall("lookup", {}), "Sorry."), lookup).run("Hello?")
+    result = await sessions.runner(ScriptedModel(ToolCall("lookup", {}), "Sorry."), lookup).run("Hello?")
     [part] = [part for part in result.parts if isinstance(part, ToolPart)]
     assert part.error == "?" + "x" * (OUTPUT_CHARS - 1) + "\n[cut: 100 more characters]"
 
 
-async def test_the_end_of_the_process_does_not_wait_for_a_summary() -> None:
-    sessions = Sessions(EACH_TURN)
+async def test_the_end_of_the_process_does_not_wait_for_a_summary(sessions: Sessions) -> None:
+    sessions.settings = EACH_TURN
     runner = sessions.runner(ScriptedModel(default="Hi", summary=Gate()))
     for number in range(3):
         await (await runner.start(f"Hello {number}?")).result()
     await sessions.store.open_turns.finish()
-    assert await sessions.are_free()
 
 
 @pytest.mark.parametrize("names_answer", [True, False])
-async def test_a_stop_of_a_regeneration_names_the_message_or_the_replaced_answer(names_answer: bool) -> None:
-    sessions, gate = Sessions(), Gate()
+async def test_a_stop_of_a_regeneration_names_the_message_or_the_replaced_answer(
+    sessions: Sessions, names_answer: bool
+) -> None:
+    gate = Gate()
     runner = sessions.runner(ScriptedModel("First.", ["Sec", gate]))
     first = await runner.run(Query("Hello?", "m1"))
     stream = await runner.start(Query(message_id="m1", regenerate=True))
@@ -144,9 +143,20 @@ async def test_a_stop_of_a_regeneration_names_the_message_or_the_replaced_answer
     assert (await stream.result()).status == "cancelled"
 
 
+async def test_an_answer_can_be_regenerated_by_any_of_its_ids_after_an_attempt_that_failed(sessions: Sessions) -> None:
+    old = await sessions.runner(ScriptedModel("Old.")).run(Query("Hello?", "m1"))
+    again = Query(regenerate=True, replaces=old.message_id)
+    attempt = await sessions.runner(ScriptedModel(ModelStreamBroken("cut"))).run(again)
+    for replaces in (old.message_id, attempt.message_id, "m1"):
+        query = Query("Hello?", "m1", regenerate=True, replaces=replaces)
+        assert (await sessions.runner(ScriptedModel("New.", default="New.")).run(query)).text == "New."
+
+
 @pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError])
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_tool_fails_alone_whatever_it_raises(is_async: bool, error: type[BaseException]) -> None:
+async def test_a_tool_fails_alone_whatever_it_raises(
+    sessions: Sessions, is_async: bool, error: type[BaseException]
+) -> None:
     loop, is_raised = asyncio.get_running_loop(), asyncio.Event()
 
     def fail() -> str:
@@ -167,23 +177,82 @@ async def test_a_tool_fails_alone_whatever_it_raises(is_async: bool, error: type
 
     failing = tool(name="fail")(fail_async if is_async else fail)
     model = ScriptedModel([ToolCall("fail"), ToolCall("work")], "Done.", tools_may_crash=True)
-    result = await Sessions().runner(model, failing, work).run("Go")
+    result = await sessions.runner(model, failing, work).run("Go")
     outputs = [part.output for part in result.parts if isinstance(part, ToolPart)]
     assert (result.status, outputs) == ("complete", [None, "worked"])
 
 
-async def test_two_tool_calls_of_one_id_are_refused_before_either_is_run() -> None:
-    runs = list[int]()
+async def test_a_tool_that_ignores_its_cancellation_does_not_keep_the_turn_from_ending(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aio, "STOP_SECONDS", 0.01)
+    started, leave = asyncio.Event(), asyncio.Event()
 
     @tool
-    async def charge(number: int) -> str:
-        """Charge."""
-        runs.append(number)
-        return "charged"
+    async def stubborn() -> str:
+        """Never give up."""
+        started.set()
+        while not leave.is_set():
+            try:
+                await leave.wait()
+            except asyncio.CancelledError:
+                continue
+        return "left"
 
-    calls = [ToolCall("charge", {"number": number}, "same") for number in (1, 2)]
-    result = await Sessions().runner(ScriptedModel(calls), charge).run("Go")
-    assert (result.status, runs) == ("failed", [])
+    runner = sessions.runner(ScriptedModel(ToolCall("stubborn")), stubborn)
+    stream = await runner.start("Go")
+    await started.wait()
+    await runner.stop()
+    assert [event.type async for event in stream][-3:] == ["abort", "finish", "data-session"]
+    assert (await stream.result()).status == "cancelled"
+    leave.set()
+
+
+async def test_two_tool_calls_of_one_id_are_refused_before_either_is_run(sessions: Sessions) -> None:
+    refunds = Refunds(approval=False)
+    calls = [ToolCall("refund", {"order": order}, "same") for order in ("1", "2")]
+    result = await sessions.runner(ScriptedModel(calls), refunds.tool).run("Go")
+    assert (result.status, refunds.orders) == ("failed", [])
+
+
+@pytest.mark.parametrize("ending", ["failed", "cancelled", "interrupted"])
+@pytest.mark.parametrize("regenerate", [False, True], ids=["m1", "again"])
+async def test_a_turn_that_was_closed_early_runs_no_tool_again(
+    sessions: Sessions, ending: str, regenerate: bool
+) -> None:
+    refunds, gate, query = Refunds(approval=False), Gate(), Query("Refund 42", "m1")
+    model = ScriptedModel(
+        ["One moment.", REFUND], ["So", ModelStreamBroken("cut")] if ending == "failed" else ["So", gate]
+    )
+    runner = sessions.runner(model, refunds.tool)
+    stream = await runner.start(query)
+    if ending != "failed":
+        await gate.reached()
+        await runner.stop()
+    closed = await stream.result()
+    if ending == "interrupted":  # as a repair leaves it
+        stored = sessions.store.sessions[sessions.session().key]
+        stored.messages[-1] = replace(closed.message, status="interrupted")
+    is_other_answer = ending == "cancelled" and regenerate
+    again = ScriptedModel(REFUND if is_other_answer else "Done.", default="Done.")
+    result = await sessions.runner(again, refunds.tool).run(replace(query, regenerate=regenerate))
+    assert (result.status, result.text.removeprefix("One moment.")) == ("complete", "Done.")
+    assert refunds.orders == (["42", "42"] if is_other_answer else ["42"])
+    if is_other_answer:
+        assert again.requests[0].messages[-1].role == "user"
+        return
+    [shown] = [part for part in again.requests[0].messages[-1].parts if isinstance(part, ToolPart)]
+    assert shown.output == "refunded 42"
+    assert [part.type for part in result.parts] == ["step-start", "text", "tool", "step-start", "text"]
+
+
+async def test_a_call_that_nobody_answered_is_asked_for_again(sessions: Sessions) -> None:
+    runner = sessions.runner(ScriptedModel(REFUND, REFUND, "Done."), Refunds().tool)
+    await runner.run(Query("Refund 42", "m1"))
+    assert await runner.stop()
+    waiting = await runner.run(Query("Refund 42", "m1"))
+    assert waiting.status == "waiting"
+    assert (await runner.reply(waiting.requests[0].approve()).result()).text == "Done."
 
 
 def test_what_was_streamed_is_stored_when_the_event_loop_is_closed() -> None:

@@ -14,7 +14,8 @@ from omniagent.messages import ChatMessage
 from omniagent.providers import FallbackProvider, ModelRequest
 from omniagent.session.window import estimate_request
 from omniagent.testing import ScriptedModel, ToolCall
-from tests.runner.sessions import QUICK, Sessions
+from tests.fixtures.conversation import QUICK
+from tests.runner.sessions import Sessions
 
 
 @tool

@@ -14,9 +14,9 @@ from omniagent.protocol import sse
 from omniagent.testing import ScriptedModel, ToolCall
 from omniagent.turns.journal.replay import missing_frames
 from tests.fixtures.answers import answer_of
-from tests.fixtures.conversation import read
+from tests.fixtures.conversation import QUICK, read
 from tests.fixtures.examples import examples
-from tests.runner.sessions import QUICK, Sessions, parts_of
+from tests.runner.sessions import Sessions, parts_of
 
 DEEP = "[" * 3000 + "]" * 3000
 VALUES: list[Any] = [

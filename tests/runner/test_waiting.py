@@ -19,30 +19,12 @@ from omniagent.errors import (
     UnknownRequest,
 )
 from omniagent.messages import DENIED_ERROR, UNANSWERED_ERROR, ToolPart
-from omniagent.session.query import Query
 from omniagent.testing import ScriptedModel, ToolCall
 from tests.fixtures.answers import answer_of
 from tests.fixtures.conversation import events_of
-from tests.runner.sessions import Sessions
+from tests.runner.sessions import REFUND, Refunds, Sessions
 
 Json = dict[str, Any]
-
-
-class Shop:
-    """Tools that count how often they ran."""
-
-    def __init__(self) -> None:
-        self.refunds: list[str] = []
-        self.call_ids: list[str | None] = []
-
-        @tool(approval=True)
-        async def refund(order: str, context: RunContext) -> str:
-            """Refund an order."""
-            self.refunds.append(order)
-            self.call_ids.append(context.call_id)
-            return f"refunded {order}"
-
-        self.refund = refund
 
 
 class Position(BaseModel):
@@ -62,13 +44,8 @@ async def look(order: str) -> str:
 
 
 @pytest.fixture
-def shop() -> Shop:
-    return Shop()
-
-
-@pytest.fixture
-def sessions() -> Sessions:
-    return Sessions()
+def refunds() -> Refunds:
+    return Refunds()
 
 
 def types(events: list[Json]) -> list[str]:
@@ -77,8 +54,8 @@ def types(events: list[Json]) -> list[str]:
     return [event["type"] for event in events if not event["type"].startswith(left_out)]
 
 
-async def test_a_call_that_needs_approval_makes_the_turn_wait_and_holds_nothing(shop: Shop, sessions: Sessions) -> None:
-    runner = sessions.runner(ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})]), shop.refund)
+async def test_a_call_that_needs_approval_makes_the_turn_wait(refunds: Refunds, sessions: Sessions) -> None:
+    runner = sessions.runner(ScriptedModel(["Let me see.", REFUND]), refunds.tool)
     stream = await runner.start("Refund 42")
     events = await events_of(stream)
     await stream.ended()
@@ -89,24 +66,20 @@ async def test_a_call_that_needs_approval_makes_the_turn_wait_and_holds_nothing(
     assert (events[-2]["finishReason"], events[-1]["data"]["status"]) == ("tool-calls", "waiting")
     result = await stream.result()
     [request] = result.requests
-    assert (result.status, request.tool, request.input, request.kind) == (
-        "waiting",
-        "refund",
-        {"order": "42"},
-        "approval",
-    )
+    assert (result.status, request.kind) == ("waiting", "approval")
+    assert (request.tool, request.input) == ("refund", {"order": "42"})
     assert next(e for e in events if e["type"] == "tool-approval-request")["approvalId"] == request.id
-    assert shop.refunds == []
+    assert refunds.orders == []
     assert await sessions.are_free()
     head = await sessions.head()
     assert (head.running, head.waiting and head.waiting.until) == (None, request.expires_at)
 
 
 async def test_an_approved_call_runs_once_and_the_turn_goes_on_in_the_same_message(
-    shop: Shop, sessions: Sessions
+    refunds: Refunds, sessions: Sessions
 ) -> None:
-    model = ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})], "Done.")
-    runner = sessions.runner(model, shop.refund)
+    model = ScriptedModel(["Let me see.", REFUND], "Done.")
+    runner = sessions.runner(model, refunds.tool)
     waiting = await runner.run("Refund 42")
     stream = await runner.reply(waiting.requests[0].approve())
     events = await events_of(stream)
@@ -115,7 +88,7 @@ async def test_an_approved_call_runs_once_and_the_turn_goes_on_in_the_same_messa
     assert events[0]["messageId"] == waiting.message_id == stream.message_id
     result = await stream.result()
     assert (result.status, result.text, result.turn_number) == ("complete", "Let me see.Done.", 1)
-    assert (shop.refunds, shop.call_ids) == (["42"], [waiting.requests[0].call_id])
+    assert (refunds.orders, refunds.call_ids) == (["42"], [waiting.requests[0].call_id])
     assert result.metadata["stepCount"] == 2
     assert result.usage.total_tokens > waiting.usage.total_tokens
     part = next(part for part in model.requests[1].messages[-1].parts if isinstance(part, ToolPart))
@@ -126,25 +99,21 @@ async def test_an_approved_call_runs_once_and_the_turn_goes_on_in_the_same_messa
     assert await sessions.are_free()
 
 
-async def test_a_denied_call_is_not_run_and_the_model_reads_why(shop: Shop, sessions: Sessions) -> None:
-    model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Then not.")
-    runner = sessions.runner(model, shop.refund)
+async def test_a_denied_call_is_not_run_and_the_model_reads_why(refunds: Refunds, sessions: Sessions) -> None:
+    model = ScriptedModel(REFUND, "Then not.")
+    runner = sessions.runner(model, refunds.tool)
     waiting = await runner.run("Refund 42")
     events = await events_of(await runner.reply(waiting.requests[0].deny("too much")))
     assert types(events)[:3] == ["start", "tool-output-denied", "start-step"]
     [part] = [part for part in model.requests[1].messages[-1].parts if isinstance(part, ToolPart)]
     assert part.error == f"{DENIED_ERROR} Reason: too much"
-    assert shop.refunds == []
+    assert refunds.orders == []
 
 
-async def test_what_may_run_runs_and_answers_are_kept_until_all_are_there(shop: Shop, sessions: Sessions) -> None:
-    calls = [
-        ToolCall("refund", {"order": "1"}),
-        ToolCall("look", {"order": "2"}),
-        ToolCall("refund", {"order": "3"}),
-        ToolCall("locate", {"accuracy": "high"}),
-    ]
-    runner = sessions.runner(ScriptedModel(calls, "Done."), shop.refund, look, locate)
+async def test_what_may_run_runs_and_answers_are_kept_until_all_are_there(refunds: Refunds, sessions: Sessions) -> None:
+    orders = [ToolCall(name, {"order": order}) for name, order in (("refund", "1"), ("look", "2"), ("refund", "3"))]
+    calls = [*orders, ToolCall("locate", {"accuracy": "high"})]
+    runner = sessions.runner(ScriptedModel(calls, "Done."), refunds.tool, look, locate)
     stream = await runner.start("Go")
     assert "tool-output-available" in types(await events_of(stream))
     first, second, third = (await stream.result()).requests
@@ -153,33 +122,33 @@ async def test_what_may_run_runs_and_answers_are_kept_until_all_are_there(shop: 
         events = await events_of(partial)
         assert types(events) == ["start", *results, "finish", "data-session"]
         assert (events[-2]["finishReason"], events[-1]["data"]["status"]) == ("tool-calls", "waiting")
-        assert shop.refunds == []
+        assert refunds.orders == []
     assert [request.call_id for request in (await partial.result()).requests] == [second.call_id]
     rest = await runner.reply(second.deny())
     assert types(await events_of(rest))[:5] == [
         *("start", "tool-output-denied", "tool-output-available", "tool-output-available", "start-step")
     ]
     result = await rest.result()
-    assert shop.refunds == ["1"]
+    assert refunds.orders == ["1"]
     outputs = [part.output for part in result.parts if isinstance(part, ToolPart)]
     assert outputs == ["refunded 1", "order 2", None, {"latitude": 1.0, "longitude": 0.0}]
 
 
 async def test_the_same_answer_again_replays_the_rest_and_another_verdict_is_refused(
-    shop: Shop, sessions: Sessions
+    refunds: Refunds, sessions: Sessions
 ) -> None:
-    runner = sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"}), "Done."), shop.refund)
+    runner = sessions.runner(ScriptedModel(REFUND, "Done."), refunds.tool)
     request = (await runner.run("Refund 42")).requests[0]
     live = await events_of(await runner.reply(request.approve()))
     again = await events_of(await runner.reply(request.approve()))
     assert types(again) == types(live)
-    assert shop.refunds == ["42"]
+    assert refunds.orders == ["42"]
     with pytest.raises(ReplyConflict):
         await runner.reply(request.deny())
 
 
-async def test_fifty_identical_answers_at_once_run_the_tool_once(shop: Shop, sessions: Sessions) -> None:
-    runner = sessions.runner(ScriptedModel(["Hm.", ToolCall("refund", {"order": "42"})], "Done."), shop.refund)
+async def test_fifty_identical_answers_at_once_run_the_tool_once(refunds: Refunds, sessions: Sessions) -> None:
+    runner = sessions.runner(ScriptedModel(["Hm.", REFUND], "Done."), refunds.tool)
     request = (await runner.run("Refund 42")).requests[0]
 
     async def answer() -> list[Json]:
@@ -189,7 +158,7 @@ async def test_fifty_identical_answers_at_once_run_the_tool_once(shop: Shop, ses
             await asyncio.sleep(0.01)
 
     streams = await asyncio.gather(*(answer() for _ in range(50)))
-    assert shop.refunds == ["42"]
+    assert refunds.orders == ["42"]
     for events in streams:
         assert types(events)[:3] == ["start", "tool-output-available", "start-step"]
         text = "".join(event["delta"] for event in events if event["type"] == "text-delta")
@@ -208,14 +177,14 @@ async def test_fifty_identical_answers_at_once_run_the_tool_once(shop: Shop, ses
     ],
 )
 async def test_an_answer_that_does_not_fit_changes_nothing(
-    shop: Shop, sessions: Sessions, answer: ToolReply, error: type[RequestError]
+    refunds: Refunds, sessions: Sessions, answer: ToolReply, error: type[RequestError]
 ) -> None:
-    runner = sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"})), shop.refund)
+    runner = sessions.runner(ScriptedModel(REFUND), refunds.tool)
     waiting = await runner.run("Refund 42")
     with pytest.raises(error):
         await runner.reply(answer)
     assert (await sessions.session().load()).answer == waiting.message
-    assert shop.refunds == []
+    assert refunds.orders == []
     await sessions.store.open_turns.finish()
     assert await sessions.are_free()
 
@@ -267,45 +236,23 @@ async def test_a_rule_says_whether_and_why_and_one_that_raises_runs_nothing(sess
     result = await sessions.runner(ScriptedModel(calls, tools_may_crash=True), pay).run("Pay")
     assert ran == [1]
     assert [request.reason for request in result.requests] == ["500 is a lot for ada"]
-    assert [part.public_error for part in result.parts if isinstance(part, ToolPart)] == [
-        None,
-        "The tool failed.",
-        None,
-    ]
+    errors = [part.public_error for part in result.parts if isinstance(part, ToolPart)]
+    assert errors == [None, "The tool failed.", None]
 
 
-async def test_a_new_message_closes_what_is_pending(shop: Shop, sessions: Sessions) -> None:
-    model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Never mind.")
-    runner = sessions.runner(model, shop.refund)
-    waiting = await runner.run("Refund 42")
+async def test_a_new_message_closes_what_is_pending_and_runs_nothing(refunds: Refunds, sessions: Sessions) -> None:
+    model = ScriptedModel([ToolCall("refund", {"order": "1"}), ToolCall("refund", {"order": "2"})], "Never mind.")
+    runner = sessions.runner(model, refunds.tool)
+    first, second = (await runner.run("Refund both")).requests
+    assert (await runner.reply(first.approve()).result()).status == "waiting"
     result = await runner.run("Forget it")
     assert (result.turn_number, result.status) == (2, "complete")
     closed = await answer_of(sessions.session(), 1)
     assert closed is not None
     assert (closed.status, closed.metadata["stopReason"]) == ("cancelled", "unanswered")
     told = [part for message in model.requests[1].messages for part in message.parts if isinstance(part, ToolPart)]
-    assert [(part.done, part.error) for part in told] == [(True, UNANSWERED_ERROR)]
-    for late in (waiting.requests[0].approve(), ToolReply("call_1", approved=True)):
+    assert [(part.done, part.error) for part in told] == [(True, UNANSWERED_ERROR)] * 2
+    for late in (second.approve(), ToolReply(second.call_id, approved=True)):
         with pytest.raises(NotWaiting):
             await runner.reply(late)
-    assert shop.refunds == []
-
-
-async def test_an_approved_call_beside_an_unanswered_one_is_reported_not_run(shop: Shop, sessions: Sessions) -> None:
-    model = ScriptedModel([ToolCall("refund", {"order": "1"}), ToolCall("refund", {"order": "2"})], "Never mind.")
-    runner = sessions.runner(model, shop.refund)
-    first = (await runner.run("Refund both")).requests[0]
-    assert (await runner.reply(first.approve()).result()).status == "waiting"
-    await runner.run("Forget it")
-    told = [part for message in model.requests[1].messages for part in message.parts if isinstance(part, ToolPart)]
-    assert [part.error for part in told] == [UNANSWERED_ERROR, UNANSWERED_ERROR]
-    assert shop.refunds == []
-
-
-async def test_the_same_message_again_replays_the_waiting_answer(shop: Shop, sessions: Sessions) -> None:
-    runner = sessions.runner(ScriptedModel(["Hm.", ToolCall("refund", {"order": "42"})]), shop.refund)
-    query = Query("Refund 42", "m1")
-    live = await events_of(await runner.start(query))
-    again = await events_of(await runner.start(query))
-    assert types(again) == types(live)
-    assert again[-1]["data"]["status"] == "waiting"
+    assert refunds.orders == []

@@ -5,34 +5,19 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, ToolRequest, client_tool, tool
+from omniagent import Agent, ToolRequest, client_tool
 from omniagent.errors import NotWaiting, ReplyConflict, RequestExpired, ToolOutcomeUnknown
 from omniagent.messages import ToolPart
 from omniagent.session.in_memory import InMemorySessionManager
 from omniagent.session.live import Change
 from omniagent.settings import Settings
-from omniagent.testing import ScriptedModel, ToolCall
+from omniagent.testing import ScriptedModel
 from omniagent.turns.registry import Chunk
 from tests.fixtures.answers import answer_of
-from tests.fixtures.conversation import Conversation, move_clock
-from tests.runner.sessions import QUICK, Sessions
+from tests.fixtures.conversation import QUICK, Conversation, move_clock
+from tests.runner.sessions import REFUND, Refunds, Sessions
 
 Json = dict[str, Any]
-
-
-class Refunds:
-    """A tool that has to be approved, and how often it ran."""
-
-    def __init__(self) -> None:
-        self.orders: list[str] = []
-
-        @tool(approval=True)
-        async def refund(order: str) -> str:
-            """Refund an order."""
-            self.orders.append(order)
-            return f"refunded {order}"
-
-        self.tool = refund
 
 
 class Witnessed(InMemorySessionManager):
@@ -52,7 +37,7 @@ async def continued(refunds: Refunds) -> tuple[Witnessed, ToolRequest, list[byte
     """Run a turn that waits and goes on. Returns the session, what was asked and the journal of the second run."""
     sessions = Sessions()
     session = Witnessed("ada", "chat", store=sessions.store, settings=QUICK)
-    model = ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})], "Done at last.")
+    model = ScriptedModel(["Let me see.", REFUND], "Done at last.")
     runner = sessions.runner(model, refunds.tool, session=session)
     request = (await runner.run("Refund 42")).requests[0]
     stream = await runner.reply(request.approve())
@@ -110,7 +95,7 @@ EXPIRING = Settings(tick_seconds=0.02, lease_seconds=30.0, request_expiry_days=0
 @pytest.mark.parametrize("look", ["take up", "ask"])
 async def test_what_nobody_answered_in_time_is_denied(look: str) -> None:
     refunds, sessions = Refunds(), Sessions(EXPIRING)
-    runner = sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"}), "Next."), refunds.tool)
+    runner = sessions.runner(ScriptedModel(REFUND, "Next."), refunds.tool)
     request = (await runner.run("Refund 42")).requests[0]
     match look:
         case "take up":
