@@ -7,7 +7,7 @@ import pytest
 
 from local.aws import Aws
 from omniagent import Spending, SpendingCounter, Usage
-from omniagent.aws.budget_table import DynamoCounter
+from omniagent.aws.turn_table import DynamoCounter
 from omniagent.budget.spending import agent_account
 from omniagent.errors import RegistryUnavailable, TooManyRequests
 from omniagent.persistence.mongo_registry import MongoCounter

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import ROOT, Template
-from omniagent.aws.budget_table import DynamoCounter
+from omniagent.aws.turn_table import DynamoCounter
 from omniagent.session.ids import user_id_of
 from scripts.readme import BUDGET
 from tests.fixtures.conversation import dynamodb_api

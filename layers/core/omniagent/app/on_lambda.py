@@ -9,7 +9,7 @@ from omniagent.app.application import Application
 from omniagent.app.platform import Platform, SecretName
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.sqs import SqsQueue
-from omniagent.aws.turn_table import DynamoRegistry
+from omniagent.aws.turn_table import DynamoCounter, DynamoRegistry
 from omniagent.budget.spending import MemoryCounter, SpendingCounter
 from omniagent.errors import ConfigurationError
 from omniagent.persistence.store import ConversationStore
@@ -44,11 +44,8 @@ class AwsPlatform(Platform):
         return self._registry
 
     def counter(self, store: ConversationStore | None) -> SpendingCounter:  # noqa: ARG002 - spending is not kept in it
-        if not self.settings.turns_table:
-            return MemoryCounter()
-        from omniagent.aws.budget_table import DynamoCounter  # needed only with a budget
-
-        return DynamoCounter(self.settings.turns_table)
+        table = self.settings.turns_table
+        return DynamoCounter(table) if table else MemoryCounter()
 
     def has_changing_secret(self, name: SecretName) -> bool:
         return bool(self._arn(name))

@@ -1,8 +1,9 @@
-"""The journals and signals of running turns in a DynamoDB table, shared by every process.
+"""One DynamoDB table for all processes: the journals and signals of running turns, and what users spend.
 
 The key is (session_id, item). Under a session's key, `journal#<id>#<n>` is one chunk of a journal, and `signals#<id>`
-exists once somebody stops or steers the turn. Under a user's id, `readers` counts the user's readers. `budget#<day>`
-items belong to `budget_table`.
+exists once somebody stops or steers the turn. Under a user's id, `readers` counts the user's readers. Spending has one
+item per user and day, `budget#<day>`, and `budget#<day>#<agent>`: `tokens` and `estimated` count the day's tokens,
+`m<minute>` the requests of a minute. Each call about it is one read or one write of less than 1 KB.
 """
 
 import asyncio
@@ -17,7 +18,9 @@ from typing import Any
 
 from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.aws.signing import AwsRefused, AwsUnreachable
+from omniagent.budget.spending import Spending, SpendingCounter
 from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
+from omniagent.messages import Usage
 from omniagent.tracing import SpanKind, current_span, trace_method
 from omniagent.tracing.attributes import DB_COLLECTION
 from omniagent.turns.registry import KEPT_DAYS, Chunk, Signals, TurnRegistry
@@ -29,6 +32,8 @@ _DELETES_AT_ONCE = 8
 _READER = "reader#"
 UNREADABLE = b'{"record":'
 """A line that no client sees, and no successor can read."""
+_FORGOTTEN_MINUTES = range(2, 18)
+"""Ages of the counts that a request removes. A longer pause leaves one behind, so an item has at most 90."""
 _LOST = "ConditionalCheckFailedException"
 
 
@@ -67,7 +72,7 @@ class DynamoTable:
         await self._api.aclose()
 
 
-def item_key(session: str, item: str) -> dict[str, Any]:
+def _item_key(session: str, item: str) -> dict[str, Any]:
     return {"session_id": {"S": session}, "item": {"S": item}}
 
 
@@ -92,7 +97,7 @@ class DynamoRegistry(TurnRegistry):
         answer = await self._table.call(
             "PutItem",
             Item={
-                **item_key(session, _chunk(journal, chunk.number)),
+                **_item_key(session, _chunk(journal, chunk.number)),
                 "run": run,
                 "at": {"N": f"{chunk.at.timestamp():.3f}"},
                 "lines": {"B": b64encode(zlib.compress(chunk.lines, 1)).decode()},  # a tick then costs one write unit
@@ -130,7 +135,7 @@ class DynamoRegistry(TurnRegistry):
     async def signal(self, session: str, journal: str, *, stop: bool = False, mail: bool = False) -> None:
         await self._table.call(
             "UpdateItem",
-            Key=item_key(session, f"signals#{journal}"),
+            Key=_item_key(session, f"signals#{journal}"),
             UpdateExpression=f"SET expires_at = :end{', #stop = :true' if stop else ''} ADD #mail :mail",
             ExpressionAttributeNames={"#mail": "mail"} | ({"#stop": "stop"} if stop else {}),
             ExpressionAttributeValues={
@@ -143,7 +148,7 @@ class DynamoRegistry(TurnRegistry):
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.signals")
     async def signals(self, session: str, journal: str) -> Signals:
         # Once per tick: half a read unit, a tenth of the price of a write. A tick later it is read all the same.
-        answer = await self._table.call("GetItem", Key=item_key(session, f"signals#{journal}"))
+        answer = await self._table.call("GetItem", Key=_item_key(session, f"signals#{journal}"))
         item = answer.get("Item", {})
         return Signals("stop" in item, int(item.get("mail", {"N": "0"})["N"]))
 
@@ -161,7 +166,7 @@ class DynamoRegistry(TurnRegistry):
         if not seconds:
             # Conditional: a reader that leaves after its user was deleted would leave an item that never expires.
             change = {"UpdateExpression": "REMOVE #reader", "ConditionExpression": "attribute_exists(session_id)"}
-        key = item_key(user_id, "readers")
+        key = _item_key(user_id, "readers")
         answer = await self._table.call(
             "UpdateItem", Key=key, ExpressionAttributeNames={"#reader": name}, ReturnValues="ALL_NEW", **change
         )
@@ -186,6 +191,65 @@ class DynamoRegistry(TurnRegistry):
         await self._table.aclose()
 
 
+class DynamoCounter(SpendingCounter):
+    """Counts what users spend in the turn table, for all processes."""
+
+    def __init__(self, table: str, *, api: AwsJson | None = None, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock)
+        self._table = DynamoTable(table, api)
+
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.budget")
+    async def add(self, user_id: str, usage: Usage) -> Spending:
+        now = self.nothing()
+        answer = await self._table.call(
+            "UpdateItem",
+            attempts=1,
+            Key=_budget_key(user_id, now.day),
+            UpdateExpression="SET expires_at = :end ADD #tokens :tokens, #estimated :estimated",
+            ExpressionAttributeNames={"#tokens": "tokens", "#estimated": "estimated"},
+            ExpressionAttributeValues={
+                ":end": _end(now),
+                ":tokens": {"N": str(usage.total_tokens)},
+                ":estimated": {"N": str(usage.total_tokens if usage.estimated else 0)},
+            },
+            ReturnValues="ALL_NEW",
+        )
+        return _spending(answer["Attributes"], now)
+
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.budget")
+    async def count_request(self, user_id: str, limit: int) -> Spending:
+        now = self.nothing()
+        old = {f"#m{age}": f"m{now.minute - age}" for age in _FORGOTTEN_MINUTES if age <= now.minute}
+        answer = await self._table.call(
+            "UpdateItem",
+            Key=_budget_key(user_id, now.day),
+            UpdateExpression="SET expires_at = :end ADD #minute :one" + (f" REMOVE {', '.join(old)}" if old else ""),
+            ConditionExpression="attribute_not_exists(#minute) OR #minute < :limit",
+            ExpressionAttributeNames={"#minute": f"m{now.minute}", **old},
+            ExpressionAttributeValues={":end": _end(now), ":one": {"N": "1"}, ":limit": {"N": str(limit)}},
+            ReturnValues="ALL_NEW",
+        )
+        if answer.get("lost"):
+            raise now.too_many_requests()
+        return _spending(answer["Attributes"], now)
+
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.budget")
+    async def read(self, user_id: str) -> Spending:
+        now = self.nothing()
+        answer = await self._table.call("GetItem", Key=_budget_key(user_id, now.day), ConsistentRead=True)
+        return _spending(answer.get("Item") or {}, now)
+
+    async def forget(self, user_id: str) -> None:
+        today = _budget_key(user_id, self.nothing().day)
+        keys = await self._table.keys_of(today["session_id"]["S"])
+        for key in keys["Items"]:
+            if not key["item"]["S"].startswith(today["item"]["S"]):
+                await self._table.call("DeleteItem", Key=key)
+
+    async def aclose(self) -> None:
+        await self._table.aclose()
+
+
 def _chunk(journal: str, number: int) -> str:
     return f"journal#{journal}#{number:08d}"
 
@@ -199,3 +263,20 @@ def _read_chunk(item: dict[str, Any]) -> Chunk:
     except (KeyError, ValueError, zlib.error) as exc:
         logger.warning("chunk unreadable", extra={"item": item["item"]["S"], "cause": type(exc).__name__})
         return Chunk(number, "", datetime.fromtimestamp(0, UTC), UNREADABLE)
+
+
+def _budget_key(user_id: str, day: str) -> dict[str, Any]:
+    """Not under the user's id, whose items are erased with the user: deleting an account must not refill its budget."""
+    user, *agent = user_id.split("#", 1)
+    return _item_key(f"budget#{user}", "#".join(["budget", day, *agent]))
+
+
+def _end(now: Spending) -> dict[str, str]:
+    return {"N": str(int(now.next_day.timestamp()))}
+
+
+def _spending(item: dict[str, Any], now: Spending) -> Spending:
+    def number(name: str) -> int:
+        return int(item.get(name, {"N": "0"})["N"])
+
+    return Spending(now.at, number("tokens"), number("estimated"), number(f"m{now.minute}"))
