@@ -6,7 +6,7 @@ request tries again.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -179,22 +179,23 @@ class Application:
 
     async def runner(self, user: str, session_id: str | None, *, category: str | None = None) -> "TurnOperator":
         """Return the runner of one session with the project's agent."""
-        return self._runner_of(await self.session(user, session_id, category=category))
+        return await self._runner_of(self.session(user, session_id, category=category))
 
     async def runner_of_key(self, key: str) -> "TurnOperator":
         """Return the runner for a job that knows only the session's key. Raises `NotFound`."""
-        return self._runner_of(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
+        return await self._runner_of(MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
 
     async def runner_of_request(self, request_id: str) -> "tuple[TurnOperator, str]":
         """Return the runner of the session that a request belongs to, and the id of the answer that contains it."""
         key, message_id = await (await self.catalog()).find_request(request_id)
         return await self.runner_of_key(key), message_id
 
-    def _runner_of(self, session: MongoSessionManager) -> "TurnOperator":
-        """Return the runner of a session, with the hooks, budget and approvers of this deployment."""
+    async def _runner_of(self, opening: Awaitable[MongoSessionManager]) -> "TurnOperator":
+        """Open a session and return its runner, with the hooks, budget and approvers of this deployment."""
         from omniagent.ai.operator import OwnOperator
         from omniagent.turns.hooks import RuntimeHooks
 
+        session = await opening
         hooks = RuntimeHooks(
             on_work=partial(self.queue_run, session.key) if self.platform.run_queue else None,
             on_end=partial(self._turn_ended, session.key),

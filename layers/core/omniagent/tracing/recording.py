@@ -47,9 +47,6 @@ class RecordedSpan(Span):
     def captures_content(self) -> bool:
         return self._capture_content and self.is_recording
 
-    def set(self, key: str, value: Any) -> None:
-        self.set_many({key: value})
-
     def set_many(self, attributes: Mapping[str, Any]) -> None:
         self._span.set_attributes(_recordable(attributes, capture_content=self._capture_content))
 

@@ -35,7 +35,7 @@ def bind_context(**fields: str | int | None) -> Iterator[None]:
 
 
 class Span:
-    """A span that is not recorded: every method does nothing. `RecordedSpan` overrides all of them."""
+    """A span that is not recorded: its methods do nothing. `RecordedSpan` overrides them."""
 
     __slots__ = ()
 
@@ -51,6 +51,7 @@ class Span:
 
     def set(self, key: str, value: Any) -> None:
         """Set an attribute. None is ignored; content is ignored unless content capture is on."""
+        self.set_many({key: value})
 
     def set_many(self, attributes: Mapping[str, Any]) -> None:
         """Set several attributes."""
