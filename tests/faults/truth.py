@@ -13,7 +13,7 @@ from pymongo.database import Database
 from omniagent.messages import DENIED_ERROR
 from omniagent.protocol import sse
 from omniagent.session.ids import session_key, user_id_of
-from omniagent.turns.journal.records import is_shown, is_takeover, surviving
+from omniagent.turns.journal.readers import is_shown, is_takeover, surviving
 from tests.faults.client import OWN_ID, Client, Stream, text_of
 from tests.fixtures.proxy import Passage
 

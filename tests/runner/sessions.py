@@ -22,7 +22,7 @@ from omniagent.providers import LLMProvider
 from omniagent.session.live import SessionHead, SessionMessage
 from omniagent.settings import Busy
 from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns.journal.fold import replayed
+from omniagent.turns.journal.readers import replayed
 from omniagent.turns.registry import Signals
 from tests.fixtures.conversation import QUICK, Clock
 

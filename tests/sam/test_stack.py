@@ -19,7 +19,7 @@ from omniagent.errors import ConfigurationError
 from omniagent.http.auth import trusted_principals
 from omniagent.session import summaries
 from omniagent.settings import Settings, env_name
-from omniagent.turns.watch import closing
+from omniagent.turns.watch import takeover
 from tests.sam.builds import QUEUES, Sam
 from tests.sam.conftest import Deploy
 
@@ -337,7 +337,7 @@ def test_interrupted_turns_are_counted_from_the_line_that_their_end_logs(deploy:
     for item in filters:
         line = re.fullmatch(r'\{ \$\.message = "(.+)" && \$\.status = "interrupted" \}', item["FilterPattern"])
         assert line
-        assert f'logger.warning("{line[1]}"' in Path(closing.__file__).read_text()
+        assert f'logger.warning("{line[1]}"' in Path(takeover.__file__).read_text()
         [metric] = item["MetricTransformations"]
         assert (metric["MetricNamespace"], metric["MetricName"]) == (alarm["Namespace"], alarm["MetricName"])
 

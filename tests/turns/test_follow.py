@@ -1,14 +1,17 @@
 """A turn that is followed, through `resume` and a retry: its readers, its process's death, its hand-over."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 
 from omniagent import Agent, AnswerStream, TurnHooks, tool
+from omniagent.ai import runner
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.scripted import Gate
 from omniagent.ai.result import StreamPosition
@@ -16,9 +19,11 @@ from omniagent.errors import TooManyReaders, TurnInProgress
 from omniagent.protocol import sse
 from omniagent.session.live import SessionMessage
 from omniagent.testing import MemoryRegistry, ScriptedModel, ToolCall
+from omniagent.turns import setup
 from omniagent.turns.engine import following
 from omniagent.turns.journal.readers import LOST
-from omniagent.turns.setup import MAX_ATTEMPTS, TimeLimit
+from omniagent.turns.setup import TimeLimit
+from omniagent.turns.watch.takeover import MAX_ATTEMPTS
 from tests.fixtures.answers import answer_of
 from tests.fixtures.stream import check_order
 from tests.runner.sessions import until
@@ -305,7 +310,8 @@ async def test_a_follower_goes_on_with_a_turn_whose_process_dies(how: str) -> No
 @pytest.fixture
 def _closing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little time is left wherever a turn may be handed over."""
-    monkeypatch.setattr(TimeLimit, "is_closing", property(lambda _: True))
+    monkeypatch.setattr(setup, "CLOSING_SECONDS", math.inf)
+    monkeypatch.setattr(runner, "TimeLimit", partial(TimeLimit, opened_at=time.monotonic() - 10 * LONG))
 
 
 async def handed_on(house: House) -> int:
@@ -346,7 +352,8 @@ async def test_the_follower_of_a_turn_that_is_handed_over_sees_one_stream() -> N
 
 
 async def test_hand_overs_without_progress_count_as_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TimeLimit, "time_left", lambda _: 0.0)
+    is_over = partial(TimeLimit, margin_seconds=2 * LONG, opened_at=time.monotonic() - 10 * LONG)
+    monkeypatch.setattr(runner, "TimeLimit", is_over)
     house = House(*[[Gate()] for _ in range(2 * MAX_ATTEMPTS)])
     assert await handed_on(house) == MAX_ATTEMPTS + 1
     assert (await house.answer()).status == "interrupted"

@@ -23,10 +23,9 @@ from omniagent.messages import (
 from omniagent.protocol import events, sse
 from omniagent.session.live import SessionMessage
 from omniagent.session.manager import SessionManager
-from omniagent.turns.journal import live_journal, records
-from omniagent.turns.journal.fold import fold, replayed
+from omniagent.turns.journal import live_journal, readers, records
 from omniagent.turns.journal.live_journal import LiveJournal
-from omniagent.turns.journal.readers import JournalReader
+from omniagent.turns.journal.readers import JournalReader, fold, replayed
 from omniagent.turns.journal.recorder import AnswerRecorder
 from omniagent.turns.journal.records import (
     Counted,
@@ -34,7 +33,6 @@ from omniagent.turns.journal.records import (
     RunStarted,
     StepEnded,
     StepWithdrawn,
-    surviving,
 )
 from omniagent.turns.journal.replay import emit_parts, end_of, frames_of, missing_frames
 from omniagent.turns.registry import Chunk
@@ -125,7 +123,7 @@ def played(each_move: list[tuple[str, str, Any]]) -> Played:
 
 
 def shown(lines: Sequence[bytes]) -> bytes:
-    return sse.frames_of([line for line in lines if records.is_shown(line)])
+    return sse.frames_of([line for line in lines if readers.is_shown(line)])
 
 
 def ordered(frames: bytes) -> None:
@@ -143,7 +141,7 @@ def test_everything_recorded_live_is_folded_from_the_journal(
 ) -> None:
     answer = played(each_move)
     cut = data.draw(st.integers(0, len(answer.lines)))
-    draft = fold(chunks_of(answer.lines[:cut], answer.lines[cut:]), takes_over=False)
+    draft = fold(chunks_of(answer.lines[:cut], answer.lines[cut:]))
     assert draft.is_readable
     assert draft.recorder.parts == answer.recorder.parts
     answer.recorder.close()
@@ -172,18 +170,20 @@ FIRST_STEP = (
     StepEnded("tool-calls", [("c1", "work", "{}")], 101.0),
     Counted(Usage(10, 5).to_dict()),
 )
+TAKEN = RunStarted("run-2", 1, 200.0)
 OPEN_STEP = (events.FinishStep(), events.StartStep(), events.TextStart("1"), events.TextDelta("1", "Half an ans"))
 
 
 def test_the_unfinished_step_is_withdrawn_and_paid_for() -> None:
     lines = journal_of(*FIRST_STEP, *OPEN_STEP, Counted(Usage(7, 1).to_dict()))
-    draft = fold(chunks_of(lines))
+    taken = journal_of(TAKEN)
+    draft = fold(chunks_of(lines, taken))
     assert draft.recorder.parts == [StepPart(), TextPart(text="Kept.")]
     assert [usage.total_tokens for usage in draft.calls] == [15, 8]
-    assert (len(draft.steps), draft.begun_at, draft.first_token_at) == (1, 100.0, 101.0)
-    assert (draft.has_started, draft.was_asked, draft.next_chunk) == (True, True, 1)
-    assert draft.lines == lines[: len(FIRST_STEP) + 1]
-    again = fold(chunks_of(lines, journal_of(RunStarted("run-2", 1, 200.0), *OPEN_STEP[1:])), takes_over=False)
+    assert ([step.first_token_at for step in draft.steps], draft.begun_at) == ([101.0], 100.0)
+    assert (draft.has_started, draft.was_asked, draft.next_chunk) == (True, True, 2)
+    assert draft.lines == [*lines[: len(FIRST_STEP) + 1], *taken]
+    again = fold(chunks_of(lines, journal_of(TAKEN, *OPEN_STEP[1:])))
     assert [part.text for part in again.recorder.parts if isinstance(part, TextPart)] == ["Kept.", "Half an ans"]
     assert again.begun_at == 100.0
 
@@ -191,16 +191,20 @@ def test_the_unfinished_step_is_withdrawn_and_paid_for() -> None:
 def test_a_stream_that_ended_without_a_stored_answer_goes_on_without_its_end() -> None:
     ending = (events.FinishStep(), events.Finish("stop", {}), events.DataSession({}))
     lines = [*journal_of(*FIRST_STEP, *ending), sse.DONE_LINE]
-    assert fold(chunks_of(lines)).lines == lines[:-3]
+    taken = journal_of(TAKEN)
+    assert fold(chunks_of(lines, taken)).lines == [*lines[:-3], *taken]
 
 
 def test_a_hand_over_is_no_death() -> None:
-    chunks = chunks_of(journal_of(*FIRST_STEP, HandedOver(has_open_calls=True)))
+    left = HandedOver(has_open_calls=True)
+    chunks = chunks_of(journal_of(*FIRST_STEP, left), journal_of(TAKEN))
     draft = fold(chunks)
-    assert (draft.is_handed_over, draft.has_open_calls, draft.hand_overs) == (True, True, 1)
-    assert records.is_handed_over(chunks[0].lines)
-    stuck = fold(chunks_of(journal_of(*FIRST_STEP, HandedOver(has_open_calls=False, has_moved=False))))
-    assert (stuck.is_handed_over, stuck.hand_overs) == (True, 0)
+    assert (draft.handed_over, draft.hand_overs) == (left, 1)
+    assert readers.is_handed_over(chunks[0].lines)
+    assert fold([*chunks, *chunks_of([], [], journal_of(TAKEN))[2:]]).handed_over is None, "the one after it died"
+    stuck = HandedOver(has_open_calls=False, has_moved=False)
+    draft = fold(chunks_of(journal_of(*FIRST_STEP, stuck, TAKEN)))
+    assert (draft.handed_over, draft.hand_overs) == (stuck, 0)
 
 
 def test_a_journal_that_is_broken_or_has_a_gap_is_not_continued() -> None:
@@ -318,7 +322,6 @@ async def test_a_silent_journal_keeps_the_connection_alive(monkeypatch: pytest.M
 # Readers in other processes
 
 AGAIN = (events.StartStep(), events.TextStart("1"), events.TextDelta("1", "A whole answer."))
-TAKEN = RunStarted("run-2", 1, 200.0)
 
 
 def kinds(frames: bytes) -> list[str]:
@@ -344,7 +347,7 @@ def test_a_follower_that_has_seen_the_dead_step_is_reset() -> None:
     log.take(first)
     assert "text-delta" in kinds(log.take([]))
     assert kinds(log.take(taken)) == ["reset-step", "text-start", "text-delta"]
-    assert log.lines == surviving([*first, *taken])
+    assert log.lines == readers.surviving([*first, *taken])
 
 
 WITHDRAWN = StepWithdrawn("no JSON", "Write JSON.")
@@ -363,7 +366,7 @@ def test_every_reader_of_a_withdrawn_step_shows_what_is_stored(
     pieces = [lines[start:end] for start, end in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
     log = JournalReader(holds_back=True)
     followed = b"".join(log.take(list(piece)) for piece in (*pieces, []))
-    assert public(fold(chunks_of(*pieces), takes_over=False).recorder.parts) == parts
+    assert public(fold(chunks_of(*pieces)).recorder.parts) == parts
     assert public(displayed(followed).parts) == parts
 
 
@@ -373,7 +376,7 @@ def displayed(frames: bytes) -> AnswerRecorder:
     for frame in frames.split(b"\n\n"):
         line = frame.removeprefix(b"data: ")
         if line == sse.line(events.ResetStep()):
-            del kept[len(kept) - kept[::-1].index(records.START_STEP) :]
+            del kept[len(kept) - kept[::-1].index(readers.START_STEP) :]
         else:
             kept.append(line)
     return replayed(kept)

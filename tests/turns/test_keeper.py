@@ -10,7 +10,7 @@ from omniagent import InMemorySessionManager, Settings
 from omniagent.errors import RegistryUnavailable, TurnLost
 from omniagent.protocol.events import TextDelta
 from omniagent.testing import InMemoryStore
-from omniagent.turns.journal.live_journal import Keeper, LiveJournal
+from omniagent.turns.journal.live_journal import Keeper
 from omniagent.turns.registry import MAX_CHUNK_BYTES, Chunk
 from omniagent.turns.setup import SessionSetup
 from omniagent.turns.state_events import Begin
@@ -29,19 +29,18 @@ class Kept:
     def __init__(self, settings: Settings = QUICK) -> None:
         self.registry = Unreliable()
         self.session = InMemorySessionManager("ada", "chat", store=InMemoryStore(), settings=settings)
-        self.journal = LiveJournal()
         self.reports: asyncio.Queue[str] = asyncio.Queue()
 
     async def begin(self) -> "Kept":
         setup = SessionSetup(session=self.session, registry=self.registry)
         head = await setup.apply((await self.session.load()).head, Begin(turn(1)))
         assert head.turn is not None
-        self.keeper = Keeper(setup, head.turn, self.journal, self.reports.put_nowait)
+        self.keeper = Keeper(setup=setup, turn=head.turn, stop=self.reports.put_nowait)
         return self
 
     def say(self, *texts: str) -> None:
         for text in texts:
-            self.journal.add(TextDelta("0", text))
+            self.keeper.add(TextDelta("0", text))
 
     async def chunks(self) -> list[list[bytes]]:
         found = await self.registry.read(self.session.key, "answer-1")
@@ -49,7 +48,7 @@ class Kept:
 
     async def is_written(self) -> bool:
         try:
-            return [line for chunk in await self.chunks() for line in chunk] == self.journal.lines
+            return [line for chunk in await self.chunks() for line in chunk] == self.keeper.lines
         except Exception:  # it is down
             return False
 

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
         trace_operation as trace_operation,
     )
     from omniagent.tracing.logs import setup_logging as setup_logging
-    from omniagent.turns.hooks import TurnHooks as TurnHooks
+    from omniagent.turns.setup import TurnHooks as TurnHooks
     from omniagent.session.query import Query as Query
     from omniagent.session.tree import Place as Place
     from omniagent.turns.registry import TurnRegistry as TurnRegistry

@@ -9,8 +9,9 @@ from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
 from omniagent.settings import Budget, Busy
 from omniagent.turns.engine.submit import Submission
-from omniagent.turns.hooks import RuntimeHooks, call_back
+from omniagent.turns.setup import RuntimeHooks, call_back
 from omniagent.turns.state import is_over
+from omniagent.turns.watch.takeover import take_up
 
 
 class TurnOperator(Runner):
@@ -36,8 +37,6 @@ class TurnOperator(Runner):
         A turn that cannot be continued is closed as interrupted. Raises `TooManyTurns` if the user's limit keeps a
         message in line.
         """
-        from omniagent.turns.watch.takeover import take_up  # needed only for what others left behind
-
         answer = await take_up(await self._setup(), self._limit(deadline))
         return None if answer is None else self._stream(answer)
 

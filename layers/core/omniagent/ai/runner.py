@@ -35,13 +35,12 @@ from omniagent.tracing import bind_context, record_feedback, trace_root
 from omniagent.turns.engine.following import just_ended, resumed
 from omniagent.turns.engine.submit import Submission
 from omniagent.turns.engine.tool_loop import last_text
-from omniagent.turns.hooks import RuntimeHooks, TurnHooks
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import TurnRegistry
-from omniagent.turns.setup import SessionSetup, TimeLimit, TurnSetup
+from omniagent.turns.setup import RuntimeHooks, SessionSetup, TimeLimit, TurnHooks, TurnSetup
 from omniagent.turns.state import Moved
 from omniagent.turns.state_events import Switch
-from omniagent.turns.watch.closing import stop_session
+from omniagent.turns.watch.takeover import stop_session
 from omniagent.validation import check, check_declared, check_rule
 
 if TYPE_CHECKING:
@@ -407,6 +406,7 @@ class Runner(Generic[Output_co]):
             agent=self._agent,
             provider=provider,
             overrides=overrides,
+            model=overrides.model or provider.model,
             session=self._session,
             registry=self._options.registry,
             summaries=partial(self._summaries, meter),

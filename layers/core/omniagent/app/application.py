@@ -193,7 +193,7 @@ class Application:
     async def _runner_of(self, opening: Awaitable[MongoSessionManager]) -> "TurnOperator":
         """Open a session and return its runner, with the hooks, budget and approvers of this deployment."""
         from omniagent.ai.operator import OwnOperator
-        from omniagent.turns.hooks import RuntimeHooks
+        from omniagent.turns.setup import RuntimeHooks
 
         session = await opening
         hooks = RuntimeHooks(

@@ -1,37 +1,82 @@
-"""What a turn is given: `SessionSetup` to change its state, `TurnSetup` to run it, `TimeLimit` until when."""
+"""What a turn is given: hooks, `TimeLimit` until when, `SessionSetup` to change its state, `TurnSetup` to run it."""
 
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
+from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
+from omniagent.ai.result import RunResult
 from omniagent.budget.meter import Meter
-from omniagent.errors import StorageRejected
+from omniagent.errors import BudgetExceeded, OmniAgentError, StorageRejected
+from omniagent.messages import Usage
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.summaries import SummaryPipeline
-from omniagent.session.window import Limits, token_limit
+from omniagent.team_code import team_code
 from omniagent.turns import state, state_events
-from omniagent.turns.hooks import RuntimeHooks
-from omniagent.turns.journal.records import is_handed_over
+from omniagent.turns.journal.readers import is_handed_over
+from omniagent.turns.journal.replay import reduced
 from omniagent.turns.registry import SHORT_RUN, Chunk, TurnRegistry
+from omniagent.validation import check, check_async, check_fields, check_sync
 
 logger = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 5
-"""Maximum takeovers of a turn whose processes die. Then it is closed as interrupted."""
-
-
-STORE_SECONDS_WITHOUT_DEADLINE = 30.0
 CLOSING_SECONDS = 60.0
 MARGIN_SECONDS = 8.0
 """Time reserved before the Lambda deadline to store the answer."""
 REPORT_SECONDS = 1.0
 """Time reserved at the very end to tell the client that its answer could not be stored."""
+EraseHook = Callable[[str, str | None], Awaitable[None]]
+"""Takes the user's name and a session's id. None means everything of the user."""
+
+
+async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> None:
+    """Call a callback if there is one. Exceptions are logged, not raised."""
+    if callback is not None:
+        name = getattr(callback, "__name__", repr(callback))
+        with suppress(OmniAgentError), team_code("callback failed", callback=name):
+            await callback(*arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeHooks:
+    """What the runtime calls. An application makes its own for each request, which need no check."""
+
+    on_work: Annotated[Callable[[], Awaitable[None]] | None, check(check_async)] = None
+    """Called when the session has work for another process: its turn is handed over because this process runs out of
+    time, or messages are in line and no turn runs. `TurnOperator.take_up` does it. Without this hook, a turn that runs
+    out of time ends and its text is stored.
+    """
+    on_end: Annotated[Callable[[RunResult], Awaitable[None]] | None, check(check_async, "result")] = None
+    """Called when a turn has ended and its readers have seen the end."""
+    on_model_call: Annotated[Callable[[Purpose, Usage], None] | None, check(check_sync, "purpose", "usage")] = None
+    """Called with the cost of each model call for a summary or a name, estimated if it was not reported."""
+    on_refusal: Annotated[Callable[[BudgetExceeded], None] | None, check(check_sync, "refusal")] = None
+    """Called when a user's budget refuses a request."""
+    on_erase: Annotated[EraseHook | None, check(check_async, "user", "session_id")] = None
+    """Deletes a team's own data of a session or a user. If it raises, the sweep tries again."""
+    leaves_summaries: bool = False
+    """Summaries that an answer does not wait for are generated elsewhere; `RunResult.summary_missed` reports them."""
+
+    def note_cost(self, purpose: Purpose, usage: Usage) -> None:
+        """Report the cost of a model call, if there is a hook."""
+        if self.on_model_call is None or not usage.total_tokens:
+            return
+        with suppress(OmniAgentError), team_code("hook failed", hook="on_model_call"):
+            self.on_model_call(purpose, usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnHooks(RuntimeHooks):
+    """Called by the runtime. Exceptions are logged and ignored, except those of `on_erase`."""
+
+    def __post_init__(self) -> None:
+        check_fields("TurnHooks", self)
 
 
 @dataclass(slots=True)
@@ -49,24 +94,18 @@ class TimeLimit:
     """When the answer must end. Some of this process's time is reserved for storing, at most a quarter."""
     may_hand_over: bool = field(init=False, default=False)
     """Whether another process may continue the turn if it runs out of time in this one."""
+    closing_at: float = field(init=False, default=math.inf)
+    """When so little time is left that a turn which may be handed over starts nothing new here."""
+    give_up_at: float | None = field(init=False, default=None)
+    """When to stop trying to store the answer, with time left to tell the client. None without a deadline."""
 
     def __post_init__(self) -> None:
         if self.deadline is not None:
             last = self.started_at + self.most_seconds
             self.stop_at = min(self.deadline - min(self.margin_seconds, (self.deadline - self.opened_at) / 4), last)
             self.may_hand_over = math.isfinite(self.most_seconds) and self.stop_at < last
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether so little time is left that a turn which can be handed over starts nothing new here."""
-        return self.time_left() < min(CLOSING_SECONDS, (self.stop_at - self.opened_at) / 4)
-
-    @property
-    def give_up_at(self) -> float:
-        """When to stop trying to store the answer, with time left to tell the client."""
-        if self.deadline is None:
-            return time.monotonic() + STORE_SECONDS_WITHOUT_DEADLINE
-        return self.deadline - min(REPORT_SECONDS, (self.deadline - self.stop_at) / 4)
+            self.closing_at = self.stop_at - min(CLOSING_SECONDS, (self.stop_at - self.opened_at) / 4)
+            self.give_up_at = self.deadline - min(REPORT_SECONDS, (self.deadline - self.stop_at) / 4)
 
     def closing_seconds(self, most: float) -> float:
         """How long the release of the session may take. The readers must still see the end in time."""
@@ -122,8 +161,6 @@ class SessionSetup:
         try:
             return await self.settle(lambda _: event, head), answer
         except StorageRejected:
-            from omniagent.turns.reduced import reduced  # rarely needed
-
             logger.exception("answer cannot be stored as it is")
             answer = reduced(answer)
             return await self.settle(lambda _: state_events.End(run, answer), head), answer
@@ -148,21 +185,11 @@ class TurnSetup(SessionSetup):
     agent: Agent
     provider: LLMProvider
     overrides: Overrides
+    model: str
+    """The name of the model that answers."""
     summaries: Callable[[], SummaryPipeline]
     meter: Meter
     agent_name: str | None = None
     """The agent's name in the project. None: it has only one."""
     name: Callable[[], Coroutine[Any, Any, str]] | None = None
     """Names the session. None: its clients do."""
-
-    @property
-    def window_limits(self) -> Limits:
-        size = self.provider.context_window(self.overrides)
-        return Limits(
-            self.session.settings.context_max_turns, token_limit(self.session.settings.context_max_tokens, size)
-        )
-
-    @property
-    def model(self) -> str:
-        """The name of the model that answers."""
-        return self.overrides.model or self.provider.model

@@ -23,13 +23,14 @@ from omniagent.session.summaries import Summarized
 from omniagent.team_code import team_code
 from omniagent.tracing import current_traceparent
 from omniagent.turns.engine.run import TurnRun
-from omniagent.turns.hooks import call_back
+from omniagent.turns.setup import call_back
 from omniagent.turns.state import is_over
 
 logger = logging.getLogger(__name__)
 
 MAX_OUTPUT_CHARS = 50_000
 """Maximum length of a typed answer in the message's metadata. Its text has a longer one too."""
+STORE_SECONDS_WITHOUT_DEADLINE = 30.0
 CALLBACK_SECONDS = 60.0
 """Timeout of a callback that no reader waits for."""
 NAMING_SECONDS = 12.0
@@ -51,9 +52,10 @@ async def conclude(run: TurnRun, ending: Ending) -> RunResult:
 
     A failed answer gets the fallback text.
     """
-    if ending.status == "waiting" and await run.keeper.is_stopped():
+    if ending.status == "waiting" and await run.journal.is_stopped():
         ending = Ending("cancelled", "other", "cancelled")
     recorder, turn, progress, journal = run.recorder, run.turn, run.progress, run.journal
+    metadata = _metadata(run, ending)
     with suppress(AnswerTooLong):
         if ending.status == "failed":
             recorder.add_paragraph(run.setup.agent.fallback)
@@ -61,7 +63,7 @@ async def conclude(run: TurnRun, ending: Ending) -> RunResult:
             recorder.steering(message.id, message.text)
     recorder.close(waiting=ending.status == "waiting")
     values = {"usage": progress.usage, "trace": current_traceparent()}
-    answer, is_stored = turn.answer(recorder.parts, ending.status, _metadata(run, ending), **values), True
+    answer, is_stored = turn.answer(recorder.parts, ending.status, metadata, **values), True
     try:
         answer = await retry_once(lambda: _stored(run, answer, ending))
     except Exception as exc:
@@ -96,7 +98,7 @@ async def _stored(run: TurnRun, answer: SessionMessage, ending: Ending) -> Sessi
     """End the turn with this answer, or let it wait, with retries while there is time. Returns the stored answer."""
     if ending.stop_reason == "lost":
         raise TurnLost("another process has taken over the turn")
-    give_up_at, pause = run.limit.give_up_at, 0.1
+    give_up_at, pause = run.limit.give_up_at or time.monotonic() + STORE_SECONDS_WITHOUT_DEADLINE, 0.1
     while True:
         try:
             ended = run.setup.end(run.head, run.turn.run, answer)

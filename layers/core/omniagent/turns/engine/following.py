@@ -15,8 +15,15 @@ from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
-from omniagent.turns.journal.readers import LOST, JournalReader, RestOfJournal, count_events
-from omniagent.turns.journal.records import is_handed_over, is_start, lines_of
+from omniagent.turns.journal.readers import (
+    LOST,
+    JournalReader,
+    RestOfJournal,
+    count_events,
+    is_handed_over,
+    is_start,
+    lines_of,
+)
 from omniagent.turns.journal.replay import (
     ReplayedAnswer,
     base_of,
@@ -28,6 +35,7 @@ from omniagent.turns.journal.replay import (
 )
 from omniagent.turns.registry import Chunk
 from omniagent.turns.setup import TimeLimit, TurnSetup
+from omniagent.turns.watch.takeover import go_on, take_up
 
 logger = logging.getLogger(__name__)
 
@@ -194,8 +202,6 @@ class FollowedAnswer:
         if head is None or turn is None or turn.journal != self.turn.journal:
             return False
         if self.run is None and self.setup.is_dead(turn, last):
-            from omniagent.turns.watch.takeover import go_on  # needed only after a crash
-
             try:
                 self.run = await go_on(self.setup, self.limit, head)
             except OmniAgentError as exc:
@@ -225,8 +231,6 @@ async def follow(
     if turn is None:
         return None
     if is_dead or (is_dead is None and not await setup.is_alive(turn)):
-        from omniagent.turns.watch.takeover import go_on  # needed only after a crash
-
         run = await go_on(setup, limit, head)
         turn = turn if run is None else run.turn
     return await FollowedAnswer(setup, turn, limit, run).opened()
@@ -237,8 +241,6 @@ async def resumed(
 ) -> AnswerSource | None:
     """Return what a page that comes back reads. See `Runner.resume`."""
     if head.running is None and head.queue:
-        from omniagent.turns.watch.takeover import take_up  # needed only for messages in line
-
         with suppress(TooManyTurns):  # it stays in line
             if (begun := await take_up(setup, limit)) is not None:
                 return begun

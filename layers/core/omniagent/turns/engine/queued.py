@@ -26,8 +26,7 @@ from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
 from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.setup import TimeLimit, TurnSetup
 from omniagent.turns.state import Moved, is_over
-from omniagent.turns.watch.closing import stop_session
-from omniagent.turns.watch.takeover import take_up
+from omniagent.turns.watch.takeover import stop_session, take_up
 
 logger = logging.getLogger(__name__)
 

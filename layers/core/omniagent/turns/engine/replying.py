@@ -23,13 +23,12 @@ from omniagent.session.ids import new_id, user_id_of
 from omniagent.session.live import SessionMessage, SessionState
 from omniagent.session.query import Query
 from omniagent.turns.engine.following import follow
-from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.turn import Turn, turn_span
 from omniagent.turns.journal.replay import ReplayedAnswer, frames_after
 from omniagent.turns.setup import TimeLimit, TurnSetup
 from omniagent.turns.state import Moved
 from omniagent.turns.state_events import PartReply, Reply
-from omniagent.turns.watch.closing import close_expired
+from omniagent.turns.watch.takeover import close_expired
 
 MAX_COMMENT_CHARS = 2_000
 MAX_READS = 20
@@ -101,7 +100,7 @@ class Replies:
             own = question if question is not None and question.node == answer.parent else None
             with turn_span(self.setup, answer.turn_number) as span:
                 head = await self.setup.apply(state.head, Reply(new_id(), answer))
-                return Turn(TurnRun(self.setup, head, state, self.limit, own, base=answer), span)
+                return Turn(self.setup, head, state, self.limit, own, base=answer, span=span)
         if turn is not None and turn.id == answer.id:
             if judgement.is_new:
                 await self.setup.apply(state.head, PartReply(answer))

@@ -2,16 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from omniagent.messages import Part, StepPart, StopReason, ToolPart, Usage
+from omniagent.messages import StepPart, StopReason, ToolPart, Usage
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage, SessionState
 from omniagent.session.summaries import Summarized
 from omniagent.tracing import turn_state
-from omniagent.turns.journal.fold import Draft
-from omniagent.turns.journal.live_journal import Keeper, LiveJournal
+from omniagent.turns.journal.live_journal import Keeper
+from omniagent.turns.journal.readers import Draft
 from omniagent.turns.journal.recorder import AnswerRecorder
 from omniagent.turns.setup import TimeLimit, TurnSetup
 from omniagent.turns.state_events import Join
@@ -48,8 +47,8 @@ class TurnRun:
     """The message that is answered. None: it was deleted while the turn waited."""
     previous: SessionMessage | None = None
     """The existing answer, if a message is answered again."""
-    kept: Sequence[Part] = ()
-    """The steps of `previous` whose tools may have taken effect. The turn continues after them and repeats none."""
+    regenerates: bool = False
+    """Whether the user wants another answer than `previous`."""
     base: SessionMessage | None = None
     """The answer of a turn that waited, as it goes on."""
     draft: Draft | None = None
@@ -65,13 +64,13 @@ class TurnRun:
             raise ValueError("only a running turn is run")
         draft = self.draft
         self.turn: LiveTurn = self.head.turn
+        """The turn, as this run has taken it."""
         self.text = self.question.text if self.question is not None else ""
-        self.journal = LiveJournal(list(draft.lines) if draft is not None else [])
-        next_chunk = draft.next_chunk if draft is not None else 0
-        self.keeper = Keeper(self.setup, self.turn, self.journal, self.stop, next_chunk=next_chunk)
+        self.progress = _progress(self.base, draft)
+        lines, next_chunk = (draft.lines, draft.next_chunk) if draft is not None else ([], 0)
+        self.journal = Keeper(lines, setup=self.setup, turn=self.turn, stop=self.stop, next_chunk=next_chunk)
         self.recorder = draft.recorder if draft is not None else AnswerRecorder()
         self.recorder.send = self.journal.add
-        self.progress = _progress(self.base, draft)
         self.early_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the answer need not go on: it was stopped, or is ending."""
         # A message that steers may have got in line while the turn waited: nobody signals it again.
@@ -89,8 +88,8 @@ class TurnRun:
 
         Those that are in line become part of the turn first, so that a successor finds them.
         """
-        if self.keeper.signals.mail != self._read_mail:
-            self._read_mail = self.keeper.signals.mail
+        if self.journal.signals.mail != self._read_mail:
+            self._read_mail = self.journal.signals.mail
             after = await self.setup.settle(self._join)
             if after is not None and after.turn is not None:
                 self.head, self.turn = after, after.turn
@@ -115,6 +114,7 @@ def _progress(base: SessionMessage | None, draft: Draft | None) -> Progress:
         progress.tool_calls = sum(len(step.calls) for step in draft.steps[:-1])
         calls = [part for part in draft.recorder.parts if isinstance(part, ToolPart)]
         progress.tool_errors = sum(part.error is not None for part in calls)
-        if draft.first_token_at is not None:
-            progress.first_token_at = time.monotonic() - (time.time() - draft.first_token_at)
+        first = next((step.first_token_at for step in draft.steps if step.first_token_at is not None), None)
+        if first is not None:
+            progress.first_token_at = time.monotonic() - (time.time() - first)
     return progress

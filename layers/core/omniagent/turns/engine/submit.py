@@ -13,10 +13,9 @@ from omniagent.turns import decisions, state_events
 from omniagent.turns import state as states
 from omniagent.turns.engine.following import ReaderSeat, follow
 from omniagent.turns.engine.turn import begin
-from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.replay import ReplayedAnswer
-from omniagent.turns.setup import TimeLimit, TurnSetup
-from omniagent.turns.watch.closing import stop_session
+from omniagent.turns.setup import TimeLimit, TurnSetup, call_back
+from omniagent.turns.watch.takeover import stop_session
 
 INTERRUPT_SECONDS = 30.0
 """How long a regeneration waits for the turn that it interrupts."""

@@ -48,9 +48,10 @@ from omniagent.session.ids import new_id
 from omniagent.session.summaries import SharedPrompt, Summarized
 from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.tool_step import ToolStep
-from omniagent.turns.journal.fold import Draft
+from omniagent.turns.journal.readers import Draft
 from omniagent.turns.journal.recorder import MAX_INPUT_CHARS, MAX_SOURCE_CHARS
 from omniagent.turns.journal.records import ApprovedStarted, Counted, HandedOver, StepEnded, StepWithdrawn
+from omniagent.turns.setup import TurnSetup
 
 MAX_NAME_CHARS = 256
 """Maximum length of a tool call's name and id. No tool has a longer one, and its event must fit into one chunk."""
@@ -89,18 +90,17 @@ class ToolLoop:
         if approved := [part for part in parts if isinstance(part, ToolPart) and part.is_approved]:
             in_doubt = draft is not None and draft.has_approved
             self._recorder.record(ApprovedStarted())
-            await self._run.keeper.checkpoint()
+            await self._run.journal.checkpoint()
             await ToolStep(self._run, self._context).run_approved(approved, in_doubt=in_doubt)
         reason = await self._catch_up(draft) if draft is not None and draft.steps else None
         while reason is None:
             if self._progress.steps >= max_steps:
                 raise StepLimitReached(f"no answer after {max_steps} steps")
-            ensure_not_cancelled()
             self._checkpoint()
             await self._run.show_joined()
             if answer := self._recorder.parts:
-                self._run.keeper.wake.set()  # write the tools' results in parallel with the model call
-            reason = await self._end_step(*await self._step(model_request(self._run, self._instructions, answer)))
+                self._run.journal.wake.set()  # write the tools' results in parallel with the model call
+            reason = await self._end_step(*await self._step(answer))
         return reason
 
     async def _catch_up(self, draft: Draft) -> FinishReason | None:
@@ -109,12 +109,18 @@ class ToolLoop:
         calls = [ModelToolCall(*call) for call in last.calls]
         if not calls and agent.output is not None:
             self._progress.output = agent.parse_output(last_text(self._recorder.parts))
-        return await self._end_step(last.reason, calls, in_doubt=not draft.has_open_calls)
+        has_open_calls = draft.handed_over is not None and draft.handed_over.has_open_calls
+        return await self._end_step(last.reason, calls, in_doubt=not has_open_calls)
 
     def _checkpoint(self, *, has_open_calls: bool = False) -> None:
-        """Hand over if little time is left. A process that has done nothing yet continues."""
-        run = self._run
-        if self._progress.has_moved and run.limit.is_closing and run.limit.may_hand_over and run.stop_reason is None:
+        """Go no further if the turn was cancelled. Hand over if little time is left.
+
+        A process that has done nothing yet continues.
+        """
+        ensure_not_cancelled()
+        run, limit = self._run, self._run.limit
+        is_closing = limit.may_hand_over and time.monotonic() > limit.closing_at
+        if is_closing and self._progress.has_moved and run.stop_reason is None:
             raise HandOver(HandedOver(has_open_calls))
 
     async def _end_step(
@@ -122,9 +128,8 @@ class ToolLoop:
     ) -> FinishReason | None:
         """Run the tools of a step. Returns the reason if the step is the last one."""
         if calls:
-            ensure_not_cancelled()
             self._checkpoint(has_open_calls=True)
-            await self._run.keeper.checkpoint()
+            await self._run.journal.checkpoint()
             ensure_not_cancelled()
             await ToolStep(self._run, self._context).run(calls, in_doubt=in_doubt)
             self._progress.has_moved = self._progress.has_moved or not in_doubt
@@ -139,11 +144,12 @@ class ToolLoop:
         is_asked = isinstance(self._recorder.parts[-1], SteeringPart) or await self._run.show_joined()
         return None if is_asked else reason
 
-    async def _step(self, request: ModelRequest) -> tuple[FinishReason, list[ModelToolCall]]:
+    async def _step(self, answer: Sequence[Part]) -> tuple[FinishReason, list[ModelToolCall]]:
         """Call the model, and once more if its answer does not fit the agent's `output`."""
         await self._setup.meter.before_call()
         self._progress.steps += 1
         self._recorder.start_step()
+        request = model_request(self._run, self._instructions, answer)
         finish, calls = await self._call(request)
         while not calls and self._setup.agent.output is not None and not self._is_accepted(finish.reason):
             await self._setup.meter.before_call()
@@ -270,7 +276,7 @@ def model_request(run: TurnRun, instructions: str, answer: Sequence[Part]) -> Mo
     question = ChatMessage(role="user", parts=list(message.parts) if message is not None else [])
     messages = window.compose(
         state.before(run.turn.number),
-        setup.window_limits,
+        _limits(setup),
         question,
         answer,
         instructions=run.late_instructions,
@@ -290,10 +296,16 @@ def model_request(run: TurnRun, instructions: str, answer: Sequence[Part]) -> Mo
     )
 
 
+def _limits(setup: TurnSetup) -> window.Limits:
+    """Return how much of the history the model is shown."""
+    settings, size = setup.session.settings, setup.provider.context_window(setup.overrides)
+    return window.Limits(settings.context_max_turns, window.token_limit(settings.context_max_tokens, size))
+
+
 def start_summary(run: TurnRun) -> None:
     """Start the summary beside the answer if one is due."""
-    setup, state = run.setup, run.state
-    if window.summary_is_due(state.before(run.turn.number), setup.window_limits, summarized_to=state.summarized_to):
+    limits, state = _limits(run.setup), run.state
+    if window.summary_is_due(state.before(run.turn.number), limits, summarized_to=state.summarized_to):
         run.summary = asyncio.create_task(_summarize(run), name="summary")
 
 
@@ -304,7 +316,7 @@ async def _summarize(run: TurnRun) -> Summarized:
 def _shared_prompt(run: TurnRun) -> SharedPrompt | None:
     """Return the prompt that a summary may begin with, if it is made by the same model in the same way."""
     setup, state = run.setup, run.state
-    agent, chosen, limits = setup.agent, setup.overrides, setup.window_limits
+    agent, chosen, limits = setup.agent, setup.overrides, _limits(setup)
     # `extra` may ask for reasoning, which costs more than the cache saves.
     if agent.summary != Overrides() or agent.output is not None or chosen.extra or not run.text:
         return None

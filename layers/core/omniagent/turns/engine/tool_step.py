@@ -31,8 +31,8 @@ from omniagent.team_code import team_code
 from omniagent.tracing import SpanKind, trace_operation
 from omniagent.tracing.attributes import TOOL_ID, TOOL_NAME, TOOL_WAITS_FOR
 from omniagent.turns.engine.run import TurnRun
-from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.recorder import MAX_INPUT_CHARS
+from omniagent.turns.setup import call_back
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,10 +24,9 @@ from omniagent.turns.decisions import Run
 from omniagent.turns.engine.ending import Ending, announce, conclude, finish, finish_summary, in_time
 from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.tool_loop import HandOver, ToolLoop, start_summary
-from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.records import HandedOver, RunStarted
 from omniagent.turns.journal.replay import go_on_with, keep_steps, kept_steps
-from omniagent.turns.setup import TimeLimit, TurnSetup
+from omniagent.turns.setup import TimeLimit, TurnSetup, call_back
 from omniagent.turns.state import Moved, question_of
 from omniagent.turns.state_events import Begin, Erase, Event, StopQueued, Withdraw
 
@@ -37,28 +36,25 @@ MAX_COUNTS, COUNT_SECONDS = 20, 0.05
 """How often, and how far apart, the running turns of a user are counted while others may give way."""
 
 
-class Turn:
+@dataclass(eq=False, kw_only=True)
+class Turn(TurnRun):
     """Runs to its end, independent of its readers. Its message is durable. Creating it starts it."""
 
-    def __init__(self, run: TurnRun, span: Span) -> None:
-        self.message_id = run.turn.id
-        self.journal_id = run.turn.journal
-        self.turn = run.turn
-        """The turn, as this run has taken it."""
-        self.stop = run.stop
-        self.frames = run.journal.read_frames
-        self._run = run
-        self._setup = run.setup
-        self._span = span
+    span: Span
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.message_id, self.journal_id = self.turn.id, self.turn.journal
+        self.frames = self.journal.read_frames
         self._context: RunContext | None = None
         self._concluded: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
-        self._setup.session.open_turns.add(self)
+        self.setup.session.open_turns.add(self)
         self._task = asyncio.create_task(self._live(), name=f"turn {self.message_id}")
 
     def shut_down(self) -> None:
         self.stop("shutdown")
-        if self._run.summary is not None:
-            self._run.summary.cancel()
+        if self.summary is not None:
+            self.summary.cancel()
 
     async def ended(self) -> None:
         """Wait until all work of the turn has ended."""
@@ -69,71 +65,69 @@ class Turn:
         return await asyncio.shield(self._concluded)
 
     async def _live(self) -> None:
-        run, session = self._run, self._setup.session
+        session = self.setup.session
         try:
-            with bind_context(session_id=session.session_id, user_id=session.user_id, turn=run.turn.number):
-                self._span.set_content(input=run.text)
-                if run.draft is None:  # a turn that is taken over has been running all along
-                    turn_state("planned" if run.base is None else "waiting", "running")
+            with bind_context(session_id=session.session_id, user_id=session.user_id, turn=self.turn.number):
+                self.span.set_content(input=self.text)
+                if self.draft is None:  # a turn that is taken over has been running all along
+                    turn_state("planned" if self.base is None else "waiting", "running")
                 self._start_stream()
-                start_summary(run)
+                start_summary(self)
                 ending = await self._ending()
                 if isinstance(ending, HandedOver):
                     await self._hand_over(ending)
                     return
-                result = await conclude(run, ending)
-                run.journal.close(has_end=True)
-                seconds = run.limit.closing_seconds(session.settings.lease_seconds)
-                await retry_once(lambda: run.keeper.finish(seconds))
-                turn_ended(result.status, finish_reason=result.finish_reason, stop_reason=run.stop_reason)
-                self._span.set_content(output=result.text)
-                await announce(run, self._context, result)
+                result = await conclude(self, ending)
+                seconds = self.limit.closing_seconds(session.settings.lease_seconds)
+                self.journal.close(has_end=True)
+                await retry_once(lambda: self.journal.finish(seconds))
+                turn_ended(result.status, finish_reason=result.finish_reason, stop_reason=self.stop_reason)
+                self.span.set_content(output=result.text)
+                await announce(self, self._context, result)
                 self._concluded.set_result(result)
-                await finish(run, result)
+                await finish(self, result)
         except BaseException as exc:
-            self._span.error(exc)
-            run.keeper.abandon()
-            if not self._concluded.done():
-                self._concluded.set_exception(exc)
-                self._concluded.exception()  # otherwise asyncio warns about an unretrieved exception
-            run.journal.close()
+            self.span.error(exc)
+            self.journal.abandon()
+            self._fail(exc)
+            self.journal.close()
             raise
         finally:
-            self._span.end()
+            self.span.end()
             session.open_turns.discard(self)
 
     def _start_stream(self) -> None:
         """Push the start of the answer, unless the journal already has it."""
-        run, turn = self._run, self._run.turn
-        if run.draft is None:
-            run.journal.add(RunStarted(turn.run, turn.attempt, time.time()))
-        elif run.draft.has_started:
+        turn, previous = self.turn, self.previous
+        if self.draft is None:
+            self.journal.add(RunStarted(turn.run, turn.attempt, time.time()))
+        elif self.draft.has_started:
             return
-        metadata = {"sessionId": self._setup.session.session_id, "turnNumber": turn.number}
-        run.journal.add(events.Start(turn.id, metadata | {"nodeId": turn.id, "parentId": turn.question}))
-        if run.base is not None:
-            go_on_with(run.recorder, run.base)
-        if run.kept:
+        metadata = {"sessionId": self.setup.session.session_id, "turnNumber": turn.number}
+        self.journal.add(events.Start(turn.id, metadata | {"nodeId": turn.id, "parentId": turn.question}))
+        if self.base is not None:
+            go_on_with(self.recorder, self.base)
+        if previous is not None:
             with suppress(AnswerTooLong):
-                keep_steps(run.recorder, run.kept)
-        for part in steering_of(run.previous.parts if run.previous is not None else ()):
-            run.recorder.steering(part.message_id, part.text)  # had joined the previous answer
+                keep_steps(self.recorder, kept_steps(previous, regenerates=self.regenerates))
+            for part in steering_of(previous.parts):
+                self.recorder.steering(part.message_id, part.text)  # had joined the previous answer
 
     async def _ending(self) -> Ending | HandedOver:
         """Generate the answer, until it ends or is stopped, or another process has to continue it."""
-        run, limit = self._run, self._run.limit
+        limit = self.limit
         task = asyncio.create_task(self._answer(), name="answer")
-        seconds = None if limit.deadline is None else max(0.0, limit.time_left())
-        ends: list[asyncio.Future[Any]] = [task, run.early_end]
+        seconds = None if limit.deadline is None else max(0.0, limit.stop_at - time.monotonic())
+        ends: list[asyncio.Future[Any]] = [task, self.early_end]
         try:
             await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            run.stop("shutdown")  # the event loop is closing: store what was streamed first
-        is_cut = not task.done() and not run.early_end.done() and limit.may_hand_over
+            self.stop("shutdown")  # the event loop is closing: store what was streamed first
+        is_cut = not task.done() and not self.early_end.done() and limit.may_hand_over
         if not task.done() and not is_cut:
-            run.stop("deadline")
-        if not run.early_end.done():
-            run.early_end.set_result(None)
+            self.stop("deadline")
+        if not self.early_end.done():
+            self.early_end.set_result(None)
         if not task.done():
             task.cancel()
             await retry_once(lambda: asyncio.wait([task], timeout=STOP_SECONDS))
@@ -141,10 +135,10 @@ class Turn:
             logger.warning("a tool ignores its cancellation and is left behind")
         if not task.done() or task.cancelled():
             if is_cut:
-                return HandedOver(has_open_calls=False, has_moved=run.progress.has_moved)
-            return Ending("cancelled", "other", run.stop_reason or "cancelled")
+                return HandedOver(has_open_calls=False, has_moved=self.progress.has_moved)
+            return Ending("cancelled", "other", self.stop_reason or "cancelled")
         try:
-            return Ending("waiting" if run.recorder.is_waiting else "complete", task.result())
+            return Ending("waiting" if self.recorder.is_waiting else "complete", task.result())
         except HandOver as exc:
             record: HandedOver = exc.args[0]
             return record
@@ -156,49 +150,52 @@ class Turn:
             return Ending("failed", "error", error=exc)
 
     async def _answer(self) -> FinishReason:
-        run, agent, session, question = self._run, self._setup.agent, self._setup.session, self._run.question
-        begun_at = run.draft.begun_at if run.draft is not None else None
+        agent, session, question, draft = self.setup.agent, self.setup.session, self.question, self.draft
         # Deps, instructions and providers are a team's code.
         with team_code("the agent or its provider failed", OmniAgentError, passes=(OmniAgentError, HandOver)):
             self._context = context = RunContext(
                 user=session.user,
                 category=session.category,
                 session_id=session.session_id,
-                turn_id=run.turn.id,
-                turn_number=run.turn.number,
-                query=run.text,
+                turn_id=self.turn.id,
+                turn_number=self.turn.number,
+                query=self.text,
                 parts=question.parts if question is not None else (),
                 metadata=question.metadata if question is not None else {},
                 deps=await agent.open_deps(),
                 sink=self._show_data,
                 loop=asyncio.get_running_loop(),
-                is_continued=run.base is not None,
-                now=datetime.now(UTC) if begun_at is None else datetime.fromtimestamp(begun_at, UTC),
+                is_continued=self.base is not None,
+                now=datetime.fromtimestamp(time.time() if draft is None else draft.begun_at, UTC),
             )
-            if run.draft is None or not run.draft.was_asked:
+            if draft is None or not draft.was_asked:
                 await call_back(agent.callbacks.on_start, context)
-            instructions, run.late_instructions = await agent.prompt_for(context)
-            return await ToolLoop(run, context, instructions).run()
+            instructions, self.late_instructions = await agent.prompt_for(context)
+            return await ToolLoop(self, context, instructions).run()
 
     def _show_data(self, part: DataPart, transient: bool) -> None:
         """Record a tool's emitted data. If it does not fit, log that: there may be no caller to raise to."""
         try:
-            self._run.recorder.data(part, transient)
+            self.recorder.data(part, transient)
         except AnswerTooLong:
             logger.warning("emitted data does not fit into the answer", extra={"data_name": part.name})
 
     async def _hand_over(self, record: HandedOver) -> None:
         """Leave the turn to another process. Streams here end without `finish`, and their readers resume."""
-        run = self._run
-        run.journal.add(record)
-        await run.keeper.finish(run.limit.closing_seconds(self._setup.session.settings.lease_seconds))
-        logger.info("turn handed over", extra={"turn_id": run.turn.id, "attempt": run.turn.attempt})
-        run.journal.close()
-        self._concluded.set_exception(TurnInProgress("The answer is still being written. Send the same request again."))
-        self._concluded.exception()  # otherwise asyncio warns about an unretrieved exception
-        await in_time(run, run.setup.hooks.on_work)
-        if run.summary is not None:
-            await finish_summary(run, run.summary)
+        self.journal.add(record)
+        await self.journal.finish(self.limit.closing_seconds(self.setup.session.settings.lease_seconds))
+        logger.info("turn handed over", extra={"turn_id": self.turn.id, "attempt": self.turn.attempt})
+        self.journal.close()
+        self._fail(TurnInProgress("The answer is still being written. Send the same request again."))
+        await in_time(self, self.setup.hooks.on_work)
+        if self.summary is not None:
+            await finish_summary(self, self.summary)
+
+    def _fail(self, exc: BaseException) -> None:
+        """Give those who wait for the result an error."""
+        if not self._concluded.done():
+            self._concluded.set_exception(exc)
+            self._concluded.exception()  # otherwise asyncio warns about an unretrieved exception
 
 
 async def begin(
@@ -209,20 +206,20 @@ async def begin(
     `queued` is the message as it was in line: if the user's limit keeps its turn from running, it goes back.
     """
     turn_id, message = new_id(), run.message
-    turn = LiveTurn(
-        id=turn_id,
-        number=message.turn_number,
-        run=new_id(),
-        journal=turn_id,
-        message_id=message.id,
-        since=setup.session.now(),
-        message=message if run.is_new else None,
-        replaces=run.previous.id if run.previous is not None else None,
-        question=message.node,
-        branch=state.spot.branch,
-        lineage=state.spot.lineage,
-    )
-    with turn_span(setup, turn.number) as span:
+    with turn_span(setup, message.turn_number) as span:
+        turn = LiveTurn(
+            id=turn_id,
+            number=message.turn_number,
+            run=new_id(),
+            journal=turn_id,
+            message_id=message.id,
+            since=setup.session.now(),
+            message=message if run.is_new else None,
+            replaces=run.previous.id if run.previous is not None else None,
+            question=message.node,
+            branch=state.spot.branch,
+            lineage=state.spot.lineage,
+        )
         if run.closes is not None or queued is not None or state.head.version == 0:
             await _check_limit(setup)  # a refusal must leave no trace: closed requests, a turn others saw, a session
         head = await setup.apply(state.head, Begin(turn, run.closes))
@@ -233,8 +230,7 @@ async def begin(
             raise
         if run.closes is not None:
             state = state.with_answer(run.closes)
-        kept = kept_steps(run.previous, regenerates=run.regenerates) if run.previous is not None else ()
-        return Turn(TurnRun(setup, head, state, limit, message, previous=run.previous, kept=kept), span)
+        return Turn(setup, head, state, limit, message, run.previous, run.regenerates, span=span)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from omniagent.errors import RegistryMisconfigured, RegistryUnavailable, TurnLost
 from omniagent.messages import StopReason
@@ -73,45 +73,40 @@ class LiveJournal:
                     yield sse.KEEP_ALIVE
 
 
-class Keeper:
-    """Writes the journal of one run.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Keeper(LiveJournal):
+    """The journal of one run, and the task that writes it.
 
     A tick's exceptions are logged, and the next tick retries. If the registry fails, the turn loses stop and resume and
     starts no tools, but it still ends in order.
     """
 
-    def __init__(
-        self,
-        setup: SessionSetup,
-        turn: LiveTurn,
-        journal: LiveJournal,
-        stop: Callable[[StopReason], None],
-        *,
-        next_chunk: int = 0,
-    ) -> None:
-        """`stop` is called if the turn is stopped, or was taken over by another process."""
-        self.signals = Signals()
-        """What the last tick read."""
-        self.wake = asyncio.Event()
-        """When set, everything is appended now, without waiting for the tick."""
-        self._session = setup.session
-        self._registry = setup.registry
-        self._turn = turn
-        self._journal = journal
-        self._stop = stop
-        self._is_lost = False
-        self._written = len(journal.lines) if next_chunk else 0
-        self._next_chunk = next_chunk
-        self._unconfirmed: Chunk | None = None
-        self._is_ended = False
-        self._failing = False
-        self._flushing = asyncio.Lock()
-        self._written_at = turn.since
+    setup: SessionSetup
+    turn: LiveTurn
+    stop: Callable[[StopReason], None]
+    """Called if the turn is stopped, or was taken over by another process."""
+    next_chunk: int = 0
+    signals: Signals = Signals()
+    """What the last tick read."""
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """When set, everything is appended now, without waiting for the tick."""
+    _written: int = field(init=False)
+    """How many lines: at first, those of the processes before this one."""
+    _written_at: datetime = field(init=False)
+    _unconfirmed: Chunk | None = None
+    _is_lost: bool = False
+    _is_ended: bool = False
+    _is_failing: bool = False
+    _flushing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _task: "asyncio.Task[None]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._written, self._written_at = len(self.lines), self.turn.since
         self._task = asyncio.create_task(self._tick_until_ended(), name="keeper")
 
     async def checkpoint(self) -> None:
         """Append everything: tools are about to run. Raises `TurnLost` and, after a lease, `RegistryUnavailable`."""
-        give_up_at = time.monotonic() + self._session.settings.lease_seconds
+        give_up_at = time.monotonic() + self.setup.session.settings.lease_seconds
         while True:
             try:
                 await self._flush()
@@ -120,7 +115,7 @@ class Keeper:
                 self._note(exc)
                 if time.monotonic() >= give_up_at:
                     raise
-                await asyncio.sleep(min(1.0, self._session.settings.tick_seconds))
+                await asyncio.sleep(min(1.0, self.setup.session.settings.tick_seconds))
         if self._is_lost:
             raise TurnLost("another process has taken over the turn")
 
@@ -146,7 +141,7 @@ class Keeper:
         return self.signals.stop
 
     async def _tick_until_ended(self) -> None:
-        tick = self._session.settings.tick_seconds
+        tick = self.setup.session.settings.tick_seconds
         while not self._is_ended:
             try:
                 async with asyncio.timeout(tick):
@@ -156,49 +151,51 @@ class Keeper:
             else:
                 self.wake.clear()
                 work = [] if self._is_ended else [self._flush()]
-            failures = await asyncio.gather(*work, return_exceptions=True)
-            self._note(next((failure for failure in failures if failure is not None), None))
+            failures = [each for each in await asyncio.gather(*work, return_exceptions=True) if each is not None]
+            if failures:
+                self._note(failures[0])
+            self._is_failing = bool(failures)
 
     async def _poll(self) -> None:
         """Read the turn's signals."""
         if self._is_lost:
             return
-        self.signals = await self._registry.signals(self._session.key, self._turn.journal)
+        self.signals = await self.setup.registry.signals(self.setup.session.key, self.turn.journal)
         if self.signals.stop:
-            self._stop("cancelled")
+            self.stop("cancelled")
 
     async def _flush(self) -> None:
         """Append all new lines, or a heartbeat if there were none for a third of a lease.
 
         If a write's outcome is unknown, it is repeated with identical bytes: a follower may already have read it.
         """
-        session, journal = self._session, self._journal
+        session = self.setup.session
         lease, tick = session.settings.lease_seconds, session.settings.tick_seconds
         pause = timedelta(seconds=lease / 3 - min(tick, lease / 6))
         async with self._flushing:
-            end = len(journal.lines)
+            end = len(self.lines)
             while not self._is_lost and (self._written < end or session.now() - self._written_at > pause):
                 lines, size = list[bytes](), 0
-                for line in journal.lines[self._written : end]:
+                for line in self.lines[self._written : end]:
                     size += len(line) + 1
                     if lines and size > MAX_CHUNK_BYTES:
                         break
                     lines.append(line)  # never split: the recorder keeps each small enough
-                new = Chunk(self._next_chunk, self._turn.run[:SHORT_RUN], session.now(), b"\n".join(lines))
+                new = Chunk(self.next_chunk, self.turn.run[:SHORT_RUN], session.now(), b"\n".join(lines))
                 self._unconfirmed = chunk = self._unconfirmed or new
-                if not await self._registry.append(session.key, self._turn.journal, chunk):
+                if not await self.setup.registry.append(session.key, self.turn.journal, chunk):
                     self._is_lost = True
-                    self._stop("lost")
+                    self.stop("lost")
                     return
                 self._unconfirmed = None
-                self._next_chunk += 1
+                self.next_chunk += 1
                 self._written += chunk.lines.count(b"\n") + bool(chunk.lines)
                 self._written_at = chunk.at
 
-    def _note(self, failure: BaseException | None) -> None:
-        if failure is not None and not self._failing:
-            level, cause = logging.WARNING, f"{type(failure).__name__}: {failure}"
-            if isinstance(failure, RegistryMisconfigured):
-                level = logging.ERROR
+    def _note(self, failure: BaseException) -> None:
+        """Log the first of several failures in a row."""
+        if not self._is_failing:
+            level = logging.ERROR if isinstance(failure, RegistryMisconfigured) else logging.WARNING
+            cause = f"{type(failure).__name__}: {failure}"
             logger.log(level, "turn registry failing: no stop, no resume, no tools", extra={"cause": cause})
-        self._failing = failure is not None
+        self._is_failing = True

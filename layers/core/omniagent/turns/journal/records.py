@@ -12,12 +12,9 @@ from typing import Any, ClassVar, Final
 
 from omniagent.messages import FinishReason
 from omniagent.protocol import sse
-from omniagent.protocol.events import StartStep, StreamEvent
-from omniagent.turns.registry import Chunk
+from omniagent.protocol.events import StreamEvent
 
 logger = logging.getLogger(__name__)
-
-_PREFIX: Final = b'{"record":'
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,46 +123,12 @@ class Denied(Record):
 Entry = StreamEvent | Record
 
 _KINDS: Final = {each.kind: each for each in Record.__subclasses__()}
-START_STEP: Final = sse.line(StartStep())
-_RUN, _STEP, _WITHDRAWN, _HANDED_OVER = (
-    f'{{"record":"{each.kind}"'.encode() for each in (RunStarted, StepEnded, StepWithdrawn, HandedOver)
-)
-_ENDINGS = (
-    *(f'{{"type":"{kind}"'.encode() for kind in ("abort", "error", "finish", "data-session")),
-    sse.DONE_LINE,
-)
-_START: Final = b'{"type":"start",'
-_TAKEOVER: Final = b'{"record":"run","run":"","attempt":1,"at":0}'
 
 
 def record_line(record: Record) -> bytes:
     return json.dumps({"record": record.kind, **asdict(record)}, ensure_ascii=False, separators=(",", ":")).encode(
         "utf-8", "replace"
     )
-
-
-def is_shown(line: bytes) -> bool:
-    """Whether clients see this line."""
-    return not line.startswith(_PREFIX)
-
-
-def is_start(line: bytes) -> bool:
-    return line.startswith(_START)
-
-
-def is_takeover(line: bytes) -> bool:
-    """Whether another process than the first begins here."""
-    return line.startswith(_RUN) and b'"attempt":0,' not in line
-
-
-def withdraws(lines: Iterable[bytes]) -> bool:
-    """Whether what the unfinished step has shown is withdrawn by one of these lines."""
-    return any(line.startswith(_PREFIX) and (line.startswith(_WITHDRAWN) or is_takeover(line)) for line in lines)
-
-
-def is_handed_over(lines: bytes) -> bool:
-    """Whether a chunk ends with a hand-over."""
-    return lines.rpartition(b"\n")[2].startswith(_HANDED_OVER)
 
 
 def entries_of(lines: Iterable[bytes]) -> Iterator[Entry]:
@@ -185,52 +148,3 @@ def entries_of(lines: Iterable[bytes]) -> Iterator[Entry]:
 @lru_cache(maxsize=256)
 def _warn_unknown(kind: str) -> None:
     logger.warning("unknown record in a journal", extra={"kind": kind})
-
-
-def surviving(lines: Sequence[bytes], *, is_taken_over: bool = False) -> list[bytes]:
-    """Return a journal without what was withdrawn: the unfinished step of a process that died, the end of a stream
-    whose answer could not be stored, and what a step had shown before its call was repeated.
-
-    `is_taken_over`: another process takes the turn over now.
-    """
-    if is_taken_over:
-        return surviving([*lines, _TAKEOVER])[:-1]
-    kept: list[bytes] = []
-    open_at: int | None = None
-    for line in lines:
-        if line == START_STEP and open_at is None:
-            open_at = len(kept)
-        elif line.startswith(_STEP):
-            open_at = None
-        elif is_takeover(line):
-            kept = [each for each in kept[:open_at] if not each.startswith(_ENDINGS)]
-            open_at = None
-        elif line.startswith(_WITHDRAWN) and open_at is not None:
-            del kept[open_at + 1 :]
-        kept.append(line)
-    return kept
-
-
-def unread(sent: Sequence[bytes], kept: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return what a reader of the lines `sent` has not read of those that are kept, and what was withdrawn of the
-    lines that it has shown.
-    """
-    same = next((index for index, pair in enumerate(zip(sent, kept, strict=False)) if pair[0] != pair[1]), None)
-    at = min(len(sent), len(kept)) if same is None else same
-    return list(kept[at:]), [line for line in sent[at:] if is_shown(line)]
-
-
-def may_be_reset(withdrawn: Sequence[bytes]) -> bool:
-    """Whether `reset-step` withdraws these lines: they are of one step, and the stream has not ended."""
-    return withdrawn.count(START_STEP) <= 1 and not any(line.startswith(_ENDINGS) for line in withdrawn)
-
-
-def lines_of(chunks: Iterable[Chunk]) -> list[bytes]:
-    """Return the lines of these chunks."""
-    return [line for chunk in chunks for line in chunk.lines.split(b"\n") if line]
-
-
-def open_step(lines: Sequence[bytes]) -> int:
-    """Return where the unfinished step of these lines begins. Their end if there is none."""
-    last_end = max((index for index, line in enumerate(lines) if line.startswith(_STEP)), default=-1)
-    return next((index for index, line in enumerate(lines) if index > last_end and line == START_STEP), len(lines))

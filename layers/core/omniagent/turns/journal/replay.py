@@ -1,12 +1,13 @@
-"""Streams a stored answer, or the rest of one: the events that would have streamed its parts. Pure functions."""
+"""Streams a stored answer, or the rest of one, and reduces one that cannot be stored. Pure functions."""
 
 import json
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from omniagent.ai.result import RunResult
-from omniagent.errors import ModelError
+from omniagent.errors import AnswerTooLong, ModelError
 from omniagent.messages import (
     DataPart,
     Part,
@@ -17,12 +18,18 @@ from omniagent.messages import (
     StopReason,
     TextPart,
     ToolPart,
+    close_open_calls,
 )
 from omniagent.protocol import events, sse
 from omniagent.session.live import SessionMessage
-from omniagent.turns.journal.fold import replayed
+from omniagent.turns.journal.readers import replayed
 from omniagent.turns.journal.recorder import AnswerRecorder
 from omniagent.turns.journal.records import Entry, StepEnded
+
+REDUCED_CHARS = 100_000
+"""Maximum text kept of an answer that the store rejects."""
+REDUCED_CALL_CHARS = 1_000
+"""The same for the arguments and the result of each of its tool calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,3 +286,33 @@ def keep_steps(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
         arguments = [(part.call_id, part.name, json.dumps(part.input, ensure_ascii=False)) for part in calls]
         recorder.record(StepEnded("tool-calls", arguments))
         recorder.finish_step()
+
+
+def reduced(answer: SessionMessage) -> SessionMessage:
+    """Return an answer that the store rejects as a failed one that every store accepts: its text, cut, and its calls.
+
+    The calls are kept, so that none is run again when the message is retried.
+    """
+    kept: list[Part] = []
+    left = REDUCED_CHARS
+    for part in answer.parts:
+        if isinstance(part, TextPart) and left:
+            kept.append(TextPart(text=part.text[:left]))
+            left -= min(left, len(part.text))
+        elif isinstance(part, ToolPart):
+            arguments = _cut(part.input)
+            if arguments is not part.input and not isinstance(part.input, str):
+                arguments = {"cut": arguments}  # plain text would mean an incomplete call
+            values = {name: _cut(getattr(part, name)) for name in ("output", "error", "public_error")}
+            kept.append(part.model_copy(update={**values, "input": arguments}))
+        elif isinstance(part, StepPart | SteeringPart):
+            kept.append(part)
+    error = AnswerTooLong()
+    failed = {"status": "failed", "finishReason": "error", "errorCode": error.code, "errorText": error.public}
+    return replace(answer, parts=close_open_calls(kept), status="failed", metadata={**answer.metadata, **failed})
+
+
+def _cut(value: Any) -> Any:
+    """Return a short value unchanged, otherwise the beginning of its JSON."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return value if len(text) <= REDUCED_CALL_CHARS else text[:REDUCED_CALL_CHARS]

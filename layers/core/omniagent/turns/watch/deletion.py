@@ -16,9 +16,8 @@ from omniagent.protocol import sse
 from omniagent.session.live import LiveTurn
 from omniagent.session.manager import SessionManager
 from omniagent.team_code import team_code
-from omniagent.turns.hooks import EraseHook
 from omniagent.turns.registry import TurnRegistry
-from omniagent.turns.setup import SessionSetup
+from omniagent.turns.setup import EraseHook, SessionSetup
 from omniagent.turns.state import transition
 from omniagent.turns.state_events import Erase
 
