@@ -14,8 +14,8 @@ from omniagent import MongoBackendAdapter, MongoSessionManager, Query, Settings
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
 from omniagent.persistence.stored_session import message_document, to_bson
-from omniagent.session.live import Change, RollingSummary, SessionHead, SessionMessage
-from omniagent.session.tree import ROOT, Place, Spot
+from omniagent.session.live import ROOT, Change, Place, SessionHead, SessionMessage, Spot
+from omniagent.session.window import RollingSummary
 
 SHORT = 10
 SETTINGS = Settings(context_max_turns=SHORT - 1)

@@ -19,9 +19,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from omniagent.messages import CallRequest, Part, SteeringPart, TextPart, ToolPart
-from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
+from omniagent.session.live import (
+    ROOT,
+    Change,
+    LiveTurn,
+    Place,
+    QueuedMessage,
+    SessionHead,
+    SessionMessage,
+    SessionState,
+    Spot,
+)
 from omniagent.session.query import Query
-from omniagent.session.tree import ROOT, Place, Spot
 from omniagent.settings import Busy
 from omniagent.turns import decisions, state_events
 from omniagent.turns import state as states
@@ -596,6 +605,7 @@ def _live(turn: Turn) -> LiveTurn:
         f"{turn_id}.goes-on" if turn.goes_on else turn_id,
         f"m{turn.message}",
         NOW,
+        f"m{turn.message}",
         state=turn.state,  # type: ignore[arg-type]
         message=_question(turn.message, turn.number, spot) if turn.is_new else None,
         joined=tuple(QueuedMessage(f"text {m}", f"m{m}", busy="steer") for m in turn.joined),

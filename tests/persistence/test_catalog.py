@@ -15,9 +15,9 @@ from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.providers import ModelRequest
 from omniagent.session.ids import new_id, public_session_id, user_id_of
-from omniagent.session.live import RollingSummary, SessionMessage
+from omniagent.session.live import Place, SessionMessage
 from omniagent.session.summaries import SummaryPipeline
-from omniagent.session.tree import Place
+from omniagent.session.window import RollingSummary
 from omniagent.testing import ScriptedModel
 from omniagent.turns.state_events import Begin, End, Erase
 from tests.persistence.turns import (

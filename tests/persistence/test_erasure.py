@@ -15,8 +15,8 @@ from omniagent.errors import SessionErased
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
+from omniagent.session.live import Place
 from omniagent.session.manager import SessionAddress
-from omniagent.session.tree import Place
 from omniagent.settings import Settings
 from omniagent.testing import MemoryRegistry, ScriptedModel
 from omniagent.turns.registry import Chunk

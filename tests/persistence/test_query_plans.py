@@ -188,7 +188,17 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     called = await drive(store, driven)
     profiled.command("profile", 0)
 
-    helpers = {"now", "use_settings", "transaction", "update_session", "fill", "ensure_user", "last_node", "addresses"}
+    helpers = {
+        "now",
+        "use_settings",
+        "update_session",
+        "fill",
+        "ensure_user",
+        "last_node",
+        "addresses",
+        "shown",
+        "named",
+    }
     assert called == public_methods(MongoSessionManager, Catalog, ConversationStore) - helpers
     seen = [
         operation

@@ -16,7 +16,8 @@ from omniagent.messages import DataPart, Part, ReasoningPart, TextPart, ToolPart
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
-from omniagent.session.live import RollingSummary, SessionMessage
+from omniagent.session.live import SessionMessage
+from omniagent.session.window import RollingSummary
 from omniagent.turns.state_events import Begin, End
 from tests.fixtures.examples import examples
 from tests.persistence.turns import answer_id, apply, converse, open_session, question, tip, turn

@@ -9,10 +9,10 @@ from omniagent.messages import Part, Status, TextPart
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
-from omniagent.session.live import LiveTurn, RollingSummary, SessionHead, SessionMessage
+from omniagent.session.live import LiveTurn, Place, SessionHead, SessionMessage, Spot
 from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
-from omniagent.session.tree import Place, Spot
+from omniagent.session.window import RollingSummary
 from omniagent.turns.state import transition
 from omniagent.turns.state_events import Begin, End, Event
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 from pymongo.database import Database
 
-from omniagent.session.live import RollingSummary
+from omniagent.session.live import Place
 from omniagent.session.query import Query
 from omniagent.session.summaries import TURNS_PER_READ
-from omniagent.session.tree import Place
+from omniagent.session.window import RollingSummary
 from tests.fixtures.conversation import QUICK, Conversation, Json
 from tests.fixtures.histories import stored_leaf, stored_message
 from tests.fixtures.stream import outline

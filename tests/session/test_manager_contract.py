@@ -14,10 +14,9 @@ from omniagent.messages import (
     StepPart,
     ToolPart,
 )
-from omniagent.session.live import QueuedMessage, SessionHead, SessionMessage
+from omniagent.session.live import Place, QueuedMessage, SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
-from omniagent.session.tree import Place
 from omniagent.turns.state import closed, transition
 from omniagent.turns.state_events import Begin, Close, End, Enqueue, Erase, Event, Join, Reply, Switch, TakeOver, Wait
 from tests.persistence.turns import (
@@ -61,7 +60,7 @@ async def stored(session: SessionManager, number: int) -> SessionMessage | None:
 
 async def test_a_session_that_does_not_exist_is_empty(session: SessionManager) -> None:
     state = await session.load(asking(1))
-    assert (state.head, state.turns, state.earlier, state.summary) == (SessionHead(), (), None, None)
+    assert (state.head, state.turns, state.earlier, state.summary) == (SessionHead(), [], None, None)
     assert await session.head() is None
     assert await stored(session, 1) is None
     assert list(await session.find("question-1", at=Place(order=99))) == []

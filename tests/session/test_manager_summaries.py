@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent.session.live import RollingSummary
+from omniagent.session.live import ROOT
 from omniagent.session.manager import SessionManager
-from omniagent.session.tree import ROOT
+from omniagent.session.window import RollingSummary
 from omniagent.turns.state_events import Switch
 from tests.persistence.turns import answered_again, apply, converse, question, reply, summary, tip
 from tests.session.sessions import Open

@@ -11,10 +11,9 @@ from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
 from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
-from omniagent.session.live import LiveTurn, SessionMessage
+from omniagent.session.live import MAX_LINEAGE, LiveTurn, SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
-from omniagent.session.tree import MAX_LINEAGE
 from omniagent.settings import Settings
 from omniagent.turns.decisions import Decision, Replay, Run
 from omniagent.turns.state import decide

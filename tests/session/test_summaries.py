@@ -13,9 +13,9 @@ from omniagent import Agent, InMemorySessionManager, Overrides, Query, Runner, R
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import Part, TextPart, ToolPart, Usage
 from omniagent.providers import LLMProvider, ModelFinish, ModelRequest
-from omniagent.session.live import RollingSummary, SessionMessage
+from omniagent.session.live import SessionMessage
 from omniagent.session.summaries import SummaryPipeline
-from omniagent.session.window import estimate_text
+from omniagent.session.window import RollingSummary, estimate_text
 from omniagent.testing import Gate, InMemoryStore, ScriptedModel
 from omniagent.turns.state_events import Begin, End
 from tests.persistence.turns import apply, converse, reply, tip, turn

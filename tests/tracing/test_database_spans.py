@@ -11,8 +11,9 @@ from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
-from omniagent.session.live import QueuedMessage, RollingSummary
+from omniagent.session.live import QueuedMessage
 from omniagent.session.query import Query
+from omniagent.session.window import RollingSummary
 from omniagent.turns.registry import Chunk
 from omniagent.turns.state import transition
 from omniagent.turns.state_events import Enqueue

@@ -9,9 +9,17 @@ import pytest
 
 from omniagent.errors import InvalidRequest, NotFound, NotRegenerable, QueueFull, TurnInProgress
 from omniagent.messages import CallRequest, SteeringPart, TextPart, ToolPart
-from omniagent.session.live import MAX_TURNS, LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
+from omniagent.session.live import (
+    MAX_TURNS,
+    ROOT,
+    LiveTurn,
+    Place,
+    QueuedMessage,
+    SessionHead,
+    SessionMessage,
+    SessionState,
+)
 from omniagent.session.query import Query
-from omniagent.session.tree import ROOT, Place
 from omniagent.turns import decisions, state
 from omniagent.turns.state import TABLE, Moved, decide, is_dead, state_of, transition
 from omniagent.turns.state_events import (
@@ -37,7 +45,7 @@ QUESTION = SessionMessage("m1", "user", 1, [TextPart(text="Hi")])
 ANSWER = SessionMessage("a1", "assistant", 1, [TextPart(text="Hello")])
 CALL = ToolPart(call_id="c1", name="pay", input={}, request=CallRequest(id="r1", kind="approval", expires_at=LATER))
 WAITING_ANSWER = replace(ANSWER, parts=[CALL], status="waiting")
-TURN = LiveTurn("a1", 1, "run", "a1", "m1", NOW, message=QUESTION)
+TURN = LiveTurn("a1", 1, "run", "a1", "m1", NOW, "m1", message=QUESTION)
 QUEUED, STEERING = QueuedMessage("Next", "q"), QueuedMessage("Shorter", "s", busy="steer")
 
 IDLE = SessionHead(3, ANSWER.place)

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from omniagent.tracing.logs import setup_logging as setup_logging
     from omniagent.turns.setup import TurnHooks as TurnHooks
     from omniagent.session.query import Query as Query
-    from omniagent.session.tree import Place as Place
+    from omniagent.session.live import Place as Place
     from omniagent.turns.registry import TurnRegistry as TurnRegistry
 else:  # a type checker would take any name for one of `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(__name__, modules=("errors",))

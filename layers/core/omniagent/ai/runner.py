@@ -26,7 +26,6 @@ from omniagent.messages import Feedback
 from omniagent.project import Project
 from omniagent.session.ids import new_id
 from omniagent.session.live import SessionMessage
-from omniagent.session.loading import named, read_history
 from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
 from omniagent.session.summaries import Summarized, SummaryPipeline, name_session
@@ -252,7 +251,7 @@ class Runner(Generic[Output_co]):
         head = await self._session.head()
         if head is None:
             return []
-        return await read_history(self._session, head, turns=turns, before=before, branch=branch)
+        return await self._session.shown(head, turns=turns, before=before, branch=branch)
 
     @traced("tree")
     async def tree(self, *, limit: int = 100, after: SessionMessage | None = None) -> Sequence[SessionMessage]:
@@ -272,7 +271,7 @@ class Runner(Generic[Output_co]):
         while (head := await self._session.head()) is not None:
             if head.running is not None or head.queue:
                 raise TurnInProgress
-            leaf = await self._session.end_of((await named(self._session, head, node)).place)
+            leaf = await self._session.end_of((await self._session.named(head, node)).place)
             with suppress(Moved):
                 await setup.apply(head, Switch(leaf))
                 return

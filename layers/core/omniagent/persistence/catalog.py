@@ -29,10 +29,9 @@ from omniagent.persistence.store import ConversationStore
 from omniagent.persistence.stored_session import from_bson, head_of, message_of
 from omniagent.persistence.stored_values import now
 from omniagent.session.ids import new_id, public_session_id, session_key
-from omniagent.session.live import RollingSummary, SessionMessage
-from omniagent.session.loading import named, read_history
+from omniagent.session.live import Place, SessionMessage
 from omniagent.session.manager import SessionAddress
-from omniagent.session.tree import Place
+from omniagent.session.window import RollingSummary
 
 Item = TypeVar("Item")
 SEARCH_SECONDS, NAMES_SECONDS, SNIPPET_SECONDS = 1.0, 0.5, 0.5
@@ -129,7 +128,7 @@ class Catalog:
         `before`: those before the given turn. The running turn's answer is left out: its stream shows all of it.
         """
         history = MongoHistory(self._store, session.id)
-        newest = await read_history(history, head_of(vars(session)), limit=limit + 1, before=before, branch=branch)
+        newest = await history.shown(head_of(vars(session)), limit=limit + 1, before=before, branch=branch)
         if len(newest) <= limit:
             return Page(newest, None)
         # One message more than the limit was read: its turn starts the next page.
@@ -234,7 +233,7 @@ class Catalog:
             turn = head.running
             if turn is not None and message_id in (turn.id, turn.question, turn.message_id):
                 raise TurnInProgress
-            message = await named(MongoHistory(self._store, key), head, message_id)
+            message = await MongoHistory(self._store, key).named(head, message_id)
             if turn is not None and turn.question in (message.node, message.parent):
                 raise TurnInProgress
             await self._store.messages.delete_one({"_id": message.node}, session=transaction)

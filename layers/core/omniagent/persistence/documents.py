@@ -126,7 +126,7 @@ class Session(WrittenInParts, Document):
 
 
 class Message(WrittenInParts, Document):
-    """One message of the history, a tree: see `session.tree`. Its `_id` is its node.
+    """One message of the history, a tree: see `session.live`. Its `_id` is its node.
 
     `client_message_id` is the id the client knows it by: its own, or the turn's for an answer, which is also its node.
     `api_fields` of a team's class names the fields of its own that the API shows.

@@ -1,4 +1,4 @@
-"""`MongoHistory`: reads one session's history: paths, summaries, messages by their ids. See `session.tree`."""
+"""`MongoHistory`: reads one session's history: paths, summaries, messages by their ids. See `session.live`."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,9 @@ from omniagent.persistence.documents import FORKED, STEERING_ID, api_values
 from omniagent.persistence.driver_errors import on_mongodb
 from omniagent.persistence.store import ConversationStore
 from omniagent.persistence.stored_session import from_bson, head_of, lineage_of, message_of
-from omniagent.session.live import RollingSummary, SessionHead, SessionMessage
-from omniagent.session.tree import Place, Segment, cut
+from omniagent.session.history import SessionHistory
+from omniagent.session.live import Place, Segment, SessionHead, SessionMessage, cut
+from omniagent.session.window import RollingSummary
 
 SUMMARY = [each.name for each in fields(RollingSummary) if each.name != "basis"]
 _HEAD = dict.fromkeys(
@@ -22,8 +23,8 @@ _HEAD = dict.fromkeys(
 _WITHOUT_PARTS = {"parts": 0, "metadata": 0}
 
 
-class MongoHistory:
-    """The reads of `SessionManager`, for one session."""
+class MongoHistory(SessionHistory):
+    """The reads of one session."""
 
     def __init__(self, store: ConversationStore, key: str) -> None:
         self.store = store

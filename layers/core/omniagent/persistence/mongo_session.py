@@ -25,9 +25,9 @@ from omniagent.persistence.store import ConversationStore
 from omniagent.persistence.stored_session import fields_of, message_document, message_of, to_bson, turn_of
 from omniagent.persistence.stored_values import now, storable_text
 from omniagent.session.ids import new_id
-from omniagent.session.live import Change, LiveTurn, RollingSummary, SessionMessage
+from omniagent.session.live import Change, LiveTurn, Place, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER, SessionManager
-from omniagent.session.tree import Place
+from omniagent.session.window import RollingSummary
 from omniagent.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -19,9 +19,8 @@ from omniagent.messages import Feedback, ToolPart, Usage, close_open_calls
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message
 from omniagent.persistence.stored_values import StoredParts, decode_json, decode_part, encode_json, encode_part, now
-from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead, SessionMessage
+from omniagent.session.live import ROOT, Change, LiveTurn, Place, QueuedMessage, Segment, SessionHead, SessionMessage
 from omniagent.session.query import UserPart
-from omniagent.session.tree import ROOT, Place, Segment
 from omniagent.team_code import team_code
 from omniagent.validation import problems_of
 
@@ -114,7 +113,7 @@ def fields_of(change: Change, question: Mapping[str, Any] | None) -> dict[str, A
         "version": after.version,
         "leaf": _place(after.leaf),
         "branches": after.branches,
-        "latest_turn_number": after.tip.turn_number,
+        "latest_turn_number": after.running.number if after.running is not None else after.leaf.turn_number,
         "queue": _queue(after.queue),
         "is_busy": after.running is not None or bool(after.queue),
         "due": change.due,

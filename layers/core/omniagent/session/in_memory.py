@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, SessionErased, StorageRejected
 from omniagent.messages import Feedback, close_open_calls
 from omniagent.session.ids import session_key
-from omniagent.session.live import Change, LiveTurn, RollingSummary, SessionHead, SessionMessage
+from omniagent.session.live import Change, LiveTurn, Place, SessionHead, SessionMessage, cut
 from omniagent.session.manager import (
     NOT_AN_ANSWER,
     OpenTurns,
@@ -22,7 +22,7 @@ from omniagent.session.manager import (
     SessionManager,
     checked_limit,
 )
-from omniagent.session.tree import Place, cut
+from omniagent.session.window import RollingSummary
 from omniagent.settings import Settings
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -226,7 +226,8 @@ class InMemorySessionManager(SessionManager):
 
     async def latest_summary(self, at: Place, *, draft: bool = False) -> RollingSummary | None:
         ends = self._ends(at)
-        on_path = [each for each in self._session.summaries[draft] if each.end.order <= ends.get(each.branch, 0)]
+        summaries = self._session.summaries[draft]
+        on_path = [each for each in summaries if 2 * each.end_turn_number < ends.get(each.branch, 0)]
         return max(on_path, key=lambda each: each.end_turn_number, default=None)
 
     async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:

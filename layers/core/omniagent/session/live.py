@@ -1,13 +1,22 @@
-"""What a session is made of: its messages, and the live state that is not history yet.
+"""What a session is made of: its messages, their places in its tree, and the live state that is not history yet.
 
 `SessionHead` is the session's document: who may run, the message that is being answered, and those in line. A message
 is in the live state or in the history, never in both. `turns.state` decides how the live state changes; a `Change` is
 one atomic step of it.
+
+The history is a tree that only grows. A *branch* is an unbroken run of messages, each after the one before it; the
+first one is branch 0. Another begins where a message or an answer gets a sibling. Its messages carry their lineage: the
+branches that lead to it, each with the last place that belongs to the path. So the path of a message is known without
+reading its ancestors, and a page of it is one query over a few branches, whatever the number of turns and branches.
+
+    branch 0   q1 a1 q2 a2 q3 a3
+    branch 1         q2'a2'            an edit of q2      lineage ((0, a1),)
+    branch 2               a3'         a3 regenerated     lineage ((0, q3),)
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Literal
 
@@ -15,12 +24,82 @@ from omniagent.errors import InvalidRequest
 from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, TextPart, ToolPart, Usage, steering_of
 from omniagent.session.ids import new_id
 from omniagent.session.query import Query
-from omniagent.session.tree import ROOT, Place, Segment, Spot
-from omniagent.session.window import PastTurn, estimate_answer
+from omniagent.session.window import PastTurn, RollingSummary, estimate_answer
 
 MAX_TURNS = 1_000_000
 """Maximum number of turns on a path."""
 NEVER = datetime(9999, 12, 31, tzinfo=UTC)
+MAX_LINEAGE = 64
+"""Branches in a lineage. That of an earlier message on the path goes on where it ends."""
+
+Segment = tuple[int, int]
+"""A branch, and the order of its last message that belongs to a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a message. The default is the root, before the first message."""
+
+    node: str = ""
+    """The message's own id in the tree."""
+    order: int = 1
+    """Counts along the path: twice the number of its turn, and one more for an answer."""
+    branch: int = 0
+    lineage: tuple[Segment, ...] = ()
+
+    @property
+    def turn_number(self) -> int:
+        return self.order // 2
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The path from the root to this place, or the end of a long one."""
+        return (*self.lineage, (self.branch, self.order))
+
+    def leads_from(self, other: "Place") -> bool:
+        """Whether another place is on the path to this one."""
+        return any(branch == other.branch and other.order <= last for branch, last in self.segments)
+
+    def before(self, parent: str) -> "Place":
+        """Return the place of the parent."""
+        if self.lineage and self.lineage[-1][1] >= self.order - 1:
+            branch, order = self.lineage[-1]
+            return Place(parent, order, branch, self.lineage[:-1])
+        return Place(parent, self.order - 1, self.branch, self.lineage)
+
+    def up_to(self, turn_number: int) -> "Place":
+        """Return the end of this path in an earlier turn."""
+        last = 2 * turn_number + 1
+        if last >= self.order:
+            return self
+        *lineage, (branch, _) = cut(self.segments, last)
+        return Place("", last, branch, tuple(lineage))
+
+
+def cut(segments: Sequence[Segment], last: int) -> tuple[Segment, ...]:
+    """Return a path as far as the place with this order."""
+    kept = list(segments)
+    while len(kept) > 1 and kept[-2][1] >= last:
+        kept.pop()
+    return (*kept[:-1], *((branch, min(order, last)) for branch, order in kept[-1:]))
+
+
+ROOT = Place()
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a new message goes: on in the branch of the message before it, or into a branch of its own."""
+
+    branch: int
+    lineage: tuple[Segment, ...]
+
+    @classmethod
+    def after(cls, place: Place, *, fork: int | None) -> "Spot":
+        """Return the spot after a message, in the new branch `fork` if there is one."""
+        if fork is None:
+            return cls(place.branch, place.lineage)
+        return cls(fork, place.segments[-MAX_LINEAGE:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +238,8 @@ class LiveTurn:
     """The id of the message that it answers."""
     since: datetime
     """When `run` took the turn."""
+    question: str
+    """The node of the message that it answers."""
     state: Literal["running", "waiting"] = "running"
     message: SessionMessage | None = None
     """The message, until the turn's end moves it to the history. None if it is there already."""
@@ -170,14 +251,8 @@ class LiveTurn:
     """When the first request of a waiting turn expires."""
     replaces: str | None = None
     """The answer that it is an alternative to, when a message is answered again."""
-    question: str = ""
-    """The node of the message that it answers. By default the same as `message_id`."""
     branch: int = 0
     lineage: tuple[Segment, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.question:
-            object.__setattr__(self, "question", self.message_id)
 
     @property
     def place(self) -> Place:
@@ -212,14 +287,10 @@ class LiveTurn:
         """Whether it waited before. What it had shown until then is in the history."""
         return self.journal != self.id
 
-    @property
-    def message_ids(self) -> set[str]:
-        """The ids of the messages that it answers: its own, and those that steer it."""
-        return {self.message_id, *(message.id for message in self.joined)}
-
-    def is_named(self, message_id: str | None) -> bool:
-        """Whether a stop that names this message, or none, means this turn."""
-        return message_id is None or message_id in {self.id, self.replaces, self.run} | self.message_ids
+    def is_named(self, message_id: str) -> bool:
+        """Whether a stop that names this message, or one that steers the turn, means this turn."""
+        steering = (message.id for message in self.joined)
+        return message_id in {self.id, self.replaces, self.run, self.message_id, *steering}
 
     def has_expired(self, now: datetime) -> bool:
         """Whether a request of a waiting turn was not answered in time."""
@@ -262,6 +333,13 @@ class SessionHead:
         """The end of the path that is shown: the message that is being answered, else the leaf."""
         return self.leaf if self.running is None else self.running.asked_at
 
+    def with_open(self, messages: Sequence[SessionMessage], at: Place) -> Sequence[SessionMessage]:
+        """Add the message that is being answered, if it ends the path to this place."""
+        question = self.turn.message if self.turn is not None else None
+        if question is None or question.node != at.node or any(each.node == at.node for each in messages):
+            return messages
+        return [*messages, question]
+
     @property
     def live_messages(self) -> "Sequence[SessionMessage | QueuedMessage]":
         """The messages that are not in the history yet."""
@@ -273,12 +351,6 @@ class SessionHead:
         """Refuse a request that names another agent than the session's."""
         if name is not None and self.agent not in (None, name):
             raise InvalidRequest("agent: this session has another agent. Leave `agent` out, or start a new session.")
-
-    def ended_within(self, seconds: float) -> bool:
-        """Whether the last turn ended less than `seconds` ago and none has begun since."""
-        if self.running is not None or self.changed_at is None:
-            return False
-        return datetime.now(UTC) - self.changed_at < timedelta(seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,29 +369,6 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class RollingSummary:
-    """What happened in the turns `start_turn_number` to `end_turn_number` of a path, and in all before.
-
-    It serves every path that contains its end: that turn's answer in `branch`.
-    """
-
-    content: str
-    token_count: int
-    start_turn_number: int
-    end_turn_number: int
-    branch: int = 0
-    basis: str | None = field(default=None, compare=False)
-    """The session's `summary_basis` before anything was read for it. None: not checked. Not stored."""
-
-    created_at: datetime = field(default_factory=lambda: datetime.now(UTC), compare=False)
-
-    @property
-    def end(self) -> Place:
-        """The place of the last answer that it covers."""
-        return Place(order=2 * self.end_turn_number + 1, branch=self.branch)
-
-
-@dataclass(frozen=True, slots=True)
 class SessionState:
     """What a turn starts from. Its size is bounded by the window, whatever the length of the history."""
 
@@ -329,8 +378,9 @@ class SessionState:
     is_end: bool = True
     """Whether nothing follows it in its branch."""
     summary: RollingSummary | None = None
-    turns: Sequence[PastTurn] = ()
-    """The newest turns of its path in order, one more than the model is shown: the last one may be answered again."""
+    messages: Sequence[SessionMessage] = ()
+    """The newest messages of its path in order, of one turn more than the model is shown: the last one may be answered
+    again."""
     earlier: SessionMessage | None = None
     """The message of the history that the request names, or the answer that it joined."""
     question: SessionMessage | None = None
@@ -349,33 +399,25 @@ class SessionState:
     def summarized_to(self) -> int:
         return self.summary.end_turn_number if self.summary else 0
 
+    @property
+    def turns(self) -> list[PastTurn]:
+        """The newest turns of its path in order."""
+        return turns_of(self.messages)
+
+    def before(self, turn_number: int) -> list[PastTurn]:
+        return turns_of([message for message in self.messages if message.turn_number < turn_number])
+
     def with_answer(self, answer: SessionMessage) -> "SessionState":
         """Return the state in which the model sees this version of an answer."""
-        message = ChatMessage(role="assistant", parts=list(answer.parts))
-        turns = [
-            replace(turn, messages=(*turn.messages[:-1], message))
-            if turn.number == answer.turn_number and self.after.leads_from(answer.place)
-            else turn
-            for turn in self.turns
-        ]
-        return replace(self, turns=turns)
+        return replace(self, messages=[answer if each.node == answer.node else each for each in self.messages])
 
-    def before(self, turn_number: int) -> Sequence[PastTurn]:
-        return [turn for turn in self.turns if turn.number < turn_number]
-
-
-def with_siblings(message: SessionMessage, children: Sequence[SessionMessage]) -> SessionMessage:
-    """Return a message that names all children of its parent, if there are others."""
-    nodes = [child.node for child in children]
-    nodes += [message.node] if message.node not in nodes else []  # it is being answered
-    return replace(message, siblings=tuple(nodes) if len(nodes) > 1 else ())
-
-
-def never_arrived(head: SessionHead, query: Query, target: SessionMessage | None) -> bool:
-    """Whether the message to answer again is new here: it is answered for the first time."""
-    is_whole = bool(query.message_id and query.text.strip())
-    is_live = any(message.id == query.message_id for message in head.live_messages)
-    return query.regenerate and is_whole and target is None and not is_live
+    def with_window(self, at: Place, path: Sequence[SessionMessage], summary: RollingSummary | None) -> "SessionState":
+        """Return the state in which the turn goes on after a place, with the end of the path to it."""
+        number = at.turn_number
+        messages = self.head.with_open(path, at)
+        last = {each.role: each for each in messages if each.turn_number == number}
+        question, answer = last.get("user"), last.get("assistant")
+        return replace(self, after=at, messages=messages, summary=summary, question=question, answer=answer)
 
 
 def turns_of(messages: Sequence[SessionMessage]) -> list[PastTurn]:

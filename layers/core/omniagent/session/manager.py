@@ -1,8 +1,8 @@
 """What a store of sessions offers: `SessionManager`, one session of one user, and `SessionDirectory`, those of all."""
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,10 +10,10 @@ from typing import Protocol, Self
 
 from omniagent.errors import ConfigurationError
 from omniagent.messages import Feedback
-from omniagent.session import loading
+from omniagent.session.history import SessionHistory
 from omniagent.session.ids import check_id, new_id, public_session_id, session_key, user_id_of
-from omniagent.session.live import Change, LiveTurn, RollingSummary, SessionHead, SessionMessage
-from omniagent.session.tree import Place
+from omniagent.session.live import Change, LiveTurn, Place, SessionMessage
+from omniagent.session.window import RollingSummary
 from omniagent.settings import Settings
 
 NOT_AN_ANSWER = "Only an answer can be rated."
@@ -124,7 +124,7 @@ class SessionDirectory(Protocol):
         """Delete a marked user. Returns False if there are sessions, or if one may still appear: the mark is young."""
 
 
-class SessionManager(ABC):
+class SessionManager(SessionHistory):
     """Reads and writes one session. `window` decides what the model is shown of it.
 
     Every method raises `StorageUnavailable` if the store cannot be reached.
@@ -160,45 +160,6 @@ class SessionManager(ABC):
         return datetime.now(UTC)
 
     @abstractmethod
-    async def head(self, *, erased: bool = False) -> SessionHead | None:
-        """Read the session itself: one document. None if it does not exist; `erased`: also if it is being deleted."""
-
-    load = loading.load
-
-    @abstractmethod
-    async def path(self, at: Place, *, first: int = 1, limit: int | None = None) -> Sequence[SessionMessage]:
-        """Read the messages on the path to a place, in order: from the turn `first` on, and only the newest `limit`.
-
-        Read after the head, a message that was in the head is not missed while it moves to the history.
-        """
-
-    @abstractmethod
-    async def find(self, *ids: str, at: Place | None = None, anywhere: str = "") -> Sequence[SessionMessage]:
-        """Read messages of the history: the nodes with these ids and, on the path to a place, those that clients call
-        so, or the answers that they joined. `anywhere`: also what clients call so in the newest branch that has it.
-        """
-
-    @abstractmethod
-    async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
-        """Read the messages after each of these nodes, in the order of their creation, without their parts."""
-
-    @abstractmethod
-    async def tree(self, *, limit: int, after: Place | None = None) -> Sequence[SessionMessage]:
-        """Read the messages of all branches, each after its parent: the first `limit`, or those after a place.
-
-        One whose parent was deleted follows the nearest message before that.
-        """
-
-    @abstractmethod
-    async def end_of(self, place: Place) -> Place:
-        """Read the end of the newest branch that leads from a place, or of its own."""
-
-    async def node(self, node: str) -> SessionMessage | None:
-        """Read one message of the history by its node: an answer by its id."""
-        found = await self.find(node)
-        return found[0] if found else None
-
-    @abstractmethod
     async def write(self, change: Change) -> bool:
         """Apply a change, if the session still has the version that it was made from. All of it, or nothing.
 
@@ -217,10 +178,6 @@ class SessionManager(ABC):
 
         Raises `NotFound`, and `InvalidRequest` for a message that is not an answer.
         """
-
-    @abstractmethod
-    async def latest_summary(self, at: Place, *, draft: bool = False) -> RollingSummary | None:
-        """Read the newest summary on the path to a place, or the newest draft of a rebuild."""
 
     @abstractmethod
     async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:

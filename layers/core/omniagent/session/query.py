@@ -43,19 +43,14 @@ class Query:
         """The parts of the message."""
         return self.parts or (TextPart(text=self.text),)
 
-    @property
-    def ids(self) -> list[str]:
-        """The ids under which the session may have the message, or the one before it."""
-        return [each for each in (self.message_id, self.replaces, self.parent) if each]
-
     def repeats(self, parts: Sequence[Part]) -> bool:
         """Whether these are its parts. A regeneration need not have any."""
         return (self.regenerate and not self.text.strip()) or list(parts) == list(self.content)
 
     def checked(self, settings: Settings) -> "Query":
         """Return the query as it can be stored. Raises `InvalidRequest`."""
-        parts = tuple(_plain(part) for part in self.parts)
-        text = "".join(part.text for part in parts if isinstance(part, TextPart)) if parts else plain_text(self.text)
+        parts = [TextPart(text=plain_text(each.text)) if isinstance(each, TextPart) else each for each in self.content]
+        text = "".join(part.text for part in parts if isinstance(part, TextPart))
         if not self.regenerate and not text.strip():
             raise InvalidRequest("The message is empty.")
         others = [part for part in parts if isinstance(part, DataPart)]
@@ -67,11 +62,8 @@ class Query:
         message_id = self.message_id or ("" if self.regenerate else new_id())
         if self.busy is not None and self.busy not in get_args(Busy):
             raise InvalidRequest(f"busy: must be one of {', '.join(get_args(Busy))}.")
-        return replace(self, text=text, message_id=message_id, parts=parts, busy=self.busy or settings.busy)
-
-
-def _plain(part: UserPart) -> UserPart:
-    return TextPart(text=plain_text(part.text)) if isinstance(part, TextPart) else part
+        parts = parts if self.parts else []
+        return replace(self, text=text, message_id=message_id, parts=tuple(parts), busy=self.busy or settings.busy)
 
 
 def _json(value: Any) -> str:

@@ -13,10 +13,9 @@ from omniagent.budget.meter import Meter
 from omniagent.errors import EmptyAnswer, ModelError, ModelUnavailable, NotFound
 from omniagent.messages import ChatMessage, TextPart, Usage
 from omniagent.session import window
-from omniagent.session.live import RollingSummary, SessionMessage, SessionState, turns_of
+from omniagent.session.live import Place, SessionMessage, SessionState, turns_of
 from omniagent.session.manager import SessionManager
-from omniagent.session.tree import Place
-from omniagent.session.window import PastTurn
+from omniagent.session.window import PastTurn, RollingSummary
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,8 @@
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import accumulate, groupby, pairwise
 
 from omniagent.ai.providers.llm_provider import ModelRequest
@@ -38,6 +39,24 @@ class PastTurn:
     number: int
     messages: tuple[ChatMessage, ...]
     tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RollingSummary:
+    """What happened in the turns `start_turn_number` to `end_turn_number` of a path, and in all before.
+
+    It serves every path that contains its end: that turn's answer in `branch`.
+    """
+
+    content: str
+    token_count: int
+    start_turn_number: int
+    end_turn_number: int
+    branch: int = 0
+    basis: str | None = field(default=None, compare=False)
+    """The session's `summary_basis` before anything was read for it. None: not checked. Not stored."""
+
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,19 +38,20 @@ from omniagent.errors import (
 )
 from omniagent.messages import UNANSWERED_ERROR, SteeringPart, ToolPart, close_open_calls, has_content
 from omniagent.protocol.events import AbortReason
+from omniagent.session.history import never_arrived
 from omniagent.session.ids import first_version, new_id
 from omniagent.session.live import (
     MAX_TURNS,
     Change,
     LiveTurn,
+    Place,
     QueuedMessage,
     SessionHead,
     SessionMessage,
     SessionState,
-    never_arrived,
+    Spot,
 )
 from omniagent.session.query import Query
-from omniagent.session.tree import Place, Spot
 from omniagent.turns.decisions import Decision, Follow, GetInLine, GoOn, Interrupt, Refuse, Replay, Run, WaitInLine
 from omniagent.turns.state_events import (
     Begin,
@@ -261,7 +262,7 @@ def decide(  # noqa: PLR0911 - one return per decision
     """
     session, earlier = state.head, state.earlier
     is_edited = earlier is not None and earlier.holds(query.message_id) and not earlier.is_same(query)
-    if is_edited or never_arrived(session, query, earlier):
+    if query.regenerate and (is_edited or never_arrived(session, query, earlier)):
         query = replace(query, regenerate=False)
     turn = session.running
     if turn is not None and _is_answered_by(turn, state, query):
@@ -324,7 +325,7 @@ def _regenerate(state: SessionState, query: Query, now: datetime, *, dead: bool)
             return Interrupt()
         is_own = _is_named(session.running, query.replaces or query.message_id)
         return GoOn(is_own) if dead else Refuse(TurnInProgress(retry_after=1.0))
-    if question is None or (earlier is None and query.ids):
+    if question is None or (earlier is None and (query.message_id or query.replaces or query.parent)):
         return Refuse(NotFound())
     target = earlier if earlier is not None and earlier.role == "assistant" else answer
     is_result = answer is not None and query.replaces and answer.metadata.get("replaces") == query.replaces

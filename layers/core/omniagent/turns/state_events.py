@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from omniagent.session.live import LiveTurn, QueuedMessage, SessionMessage
-from omniagent.session.tree import Place
+from omniagent.session.live import LiveTurn, Place, QueuedMessage, SessionMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,7 +255,10 @@ async def resumed(
 
 async def just_ended(session: SessionManager, head: SessionHead) -> AnswerSource | None:
     """Return the latest answer as it is stored, if it has just ended."""
-    answer = await session.node(head.leaf.node) if head.ended_within(REPLAY_SECONDS) else None
+    if head.running is not None or head.changed_at is None:
+        return None
+    is_recent = (session.now() - head.changed_at).total_seconds() < REPLAY_SECONDS
+    answer = await session.node(head.leaf.node) if is_recent else None
     return ReplayedAnswer(session.session_id, answer) if answer is not None and answer.role == "assistant" else None
 
 
@@ -291,4 +294,4 @@ async def _ended_turn(setup: TurnSetup, head: SessionHead, journal: str) -> Live
     answer = (await session.node(journal) if journal else None) or await session.node(head.leaf.node)
     if answer is None or answer.role != "assistant":
         return None
-    return LiveTurn(answer.id, answer.turn_number, "", journal or answer.id, "", session.now())
+    return LiveTurn(answer.id, answer.turn_number, "", journal or answer.id, "", session.now(), answer.parent)

@@ -66,6 +66,7 @@ class TurnRun:
         self.turn: LiveTurn = self.head.turn
         """The turn, as this run has taken it."""
         self.text = self.question.text if self.question is not None else ""
+        self.past = self.state.before(self.turn.number)
         self.progress = _progress(self.base, draft)
         lines, next_chunk = (draft.lines, draft.next_chunk) if draft is not None else ([], 0)
         self.journal = Keeper(lines, setup=self.setup, turn=self.turn, stop=self.stop, next_chunk=next_chunk)

@@ -275,7 +275,7 @@ def model_request(run: TurnRun, instructions: str, answer: Sequence[Part]) -> Mo
     setup, state, message = run.setup, run.state, run.question
     question = ChatMessage(role="user", parts=list(message.parts) if message is not None else [])
     messages = window.compose(
-        state.before(run.turn.number),
+        run.past,
         _limits(setup),
         question,
         answer,
@@ -305,7 +305,7 @@ def _limits(setup: TurnSetup) -> window.Limits:
 def start_summary(run: TurnRun) -> None:
     """Start the summary beside the answer if one is due."""
     limits, state = _limits(run.setup), run.state
-    if window.summary_is_due(state.before(run.turn.number), limits, summarized_to=state.summarized_to):
+    if window.summary_is_due(run.past, limits, summarized_to=state.summarized_to):
         run.summary = asyncio.create_task(_summarize(run), name="summary")
 
 
@@ -324,6 +324,6 @@ def _shared_prompt(run: TurnRun) -> SharedPrompt | None:
     # Instructions of this turn follow the question, if they are made already.
     *messages, question = (message for message in request.messages if message.role != "system")
     room = limits.max_tokens - window.estimate_parts(question.parts)
-    shown = window.window(state.before(run.turn.number), limits, summarized_to=state.summarized_to, room=room)
+    shown = window.window(run.past, limits, summarized_to=state.summarized_to, room=room)
     request = replace(request, messages=messages, overrides=Overrides(model=chosen.model))
     return SharedPrompt(setup.provider, request, shown[0].number) if shown else None
