@@ -8,7 +8,7 @@ carries `Sec-Fetch-Site`.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from omniagent.http.loopback import is_loopback, is_loopback_origin
+from omniagent.tls import is_loopback, is_loopback_origin
 
 REFUSAL = "Only this machine may call."
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import httpx
 
-from omniagent.http.loopback import is_loopback
+from omniagent.tls import is_loopback
 
 Json = dict[str, Any]
 TIMEOUT = httpx.Timeout(30, read=120)

@@ -6,8 +6,8 @@ import pytest
 
 from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated
 from omniagent.http.auth import Caller, authenticator, trusted_principals
-from omniagent.http.loopback import is_loopback, is_loopback_origin
 from omniagent.settings import Settings
+from omniagent.tls import is_loopback, is_loopback_origin
 
 Json = dict[str, Any]
 ARN = "arn:aws:sts::123456789012:assumed-role/web-backend/web-backend"

@@ -165,7 +165,7 @@ async def test_every_line_of_a_request_carries_its_id(client: httpx.AsyncClient)
         seen.append(bound_fields().get("request_id"))
         return True
 
-    logger = logging.getLogger("omniagent.http.problems")
+    logger = logging.getLogger("omniagent.http.serving")
     logger.addFilter(watch)
     await client.get("/raise/StorageUnavailable")
     logger.removeFilter(watch)

@@ -8,14 +8,14 @@ import pytest
 from jwt.algorithms import RSAAlgorithm
 
 from omniagent.errors import ConfigurationError, IdentityUnavailable, OmniAgentError
-from omniagent.http.signing_keys import (
+from omniagent.http.tokens import (
     KEYS_KEPT_SECONDS,
     KEYS_LIFE_SECONDS,
     MAX_ANSWER_BYTES,
     REFRESH_SECONDS,
     SigningKeys,
+    TokenVerifier,
 )
-from omniagent.http.tokens import TokenVerifier
 from tests.fixtures.conversation import Clock
 from tests.fixtures.http_server import HttpServer, Received
 from tests.fixtures.issuer import Issuer

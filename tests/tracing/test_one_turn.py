@@ -17,7 +17,7 @@ from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.scripted import ScriptedModel, ToolCall
 from omniagent.ai.result import RunResult
 from omniagent.ai.tools import tool
-from omniagent.http.problems import Boundary
+from omniagent.http.serving import Boundary
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id, user_id_of

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from omniagent.http.auth import Caller, authenticator, find_caller
-from omniagent.http.problems import Boundary
+from omniagent.http.serving import Boundary
 from omniagent.session.ids import user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_operation, trace_request

@@ -1,7 +1,10 @@
-"""TLS: one context for every HTTP client of the process, and the refusal of plain connections on Lambda."""
+"""TLS: one context for every HTTP client of the process, and the refusal of plain connections on Lambda, except to this
+machine. Also which names, addresses and origins are this machine.
+"""
 
 import ipaddress
 import os
+import re
 import ssl
 import warnings
 from functools import cache
@@ -13,6 +16,8 @@ from omniagent.errors import ConfigurationError
 TASK_ROOT: Final = "/var/task"
 """LAMBDA_TASK_ROOT on AWS. Lambda reserves the variable: no deployment can set it."""
 _UNVERIFIED: Final = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames")
+_HOST: Final = r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9.-]+))(?::[0-9]{1,5})?"
+_LOCAL_NAME: Final = r"(?:[a-z0-9-]+\.)*localhost"
 
 
 @cache
@@ -77,10 +82,34 @@ def require_mongodb_tls(uri: str) -> None:
         raise ConfigurationError(f"the MongoDB URI says {unverified}: on Lambda the server's certificate is verified")
 
 
-def _is_this_machine(host: str) -> bool:
-    if host.lower() == "localhost":
+def is_loopback(host: str) -> bool:
+    """Whether a host, with or without a port, can only be this machine. False for anything malformed."""
+    if _is_loopback_address(host):
         return True
+    match = re.fullmatch(_HOST, host, re.IGNORECASE | re.ASCII)
+    if match is None:
+        return False
+    name = match["name"]
+    if name and re.fullmatch(_LOCAL_NAME, name, re.IGNORECASE | re.ASCII):
+        return True
+    return _is_loopback_address(name or match["v6"])
+
+
+def is_loopback_origin(origin: str) -> bool:
+    """Whether an Origin header is that of a web page of this machine. False for `null`, files and extensions."""
+    match = re.fullmatch(rf"https?://(?P<authority>{_HOST})", origin)
+    return match is not None and is_loopback(match["authority"])
+
+
+def _is_loopback_address(text: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(text)
     except ValueError:
         return False
+    # Python 3.13 counts IPv4-mapped IPv6 addresses as loopback, 3.11 does not. Here they never count.
+    return address.is_loopback and getattr(address, "ipv4_mapped", None) is None and "%" not in text
+
+
+def _is_this_machine(host: str) -> bool:
+    """Whether a connection to the host stays here. A name other than `localhost` may be resolved elsewhere."""
+    return host.lower() == "localhost" or _is_loopback_address(host)

@@ -20,10 +20,10 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, RequestError, Unauthenticated
-from omniagent.http.loopback import is_loopback, is_loopback_origin
 from omniagent.http.tokens import TokenVerifier
 from omniagent.session.ids import is_id, user_id_of
 from omniagent.settings import Settings
+from omniagent.tls import is_loopback, is_loopback_origin
 from omniagent.tracing import bind_request
 
 Scope = Mapping[str, Any]

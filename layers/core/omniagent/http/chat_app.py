@@ -21,7 +21,7 @@ from omniagent.http.bodies import ChatRequest, read_chat_request, read_flag, rea
 from omniagent.http.serving import serve
 from omniagent.invocation import invocation_end
 from omniagent.protocol import sse
-from omniagent.protocol.ui_messages import DEFAULT_SDK, SDK_VERSIONS, ui_message
+from omniagent.protocol.ui_messages import DEFAULT_SDK, SDK_VERSIONS, for_sdk, ui_message
 from omniagent.session.ids import check_id
 from omniagent.tracing import bind_request
 
@@ -55,8 +55,6 @@ class EventStream:
         frames = stream.sse(resets=sdk == 7)
         # A journal has the stream as the model wrote it: nothing in it is decided yet.
         if sdk != DEFAULT_SDK or not stream.journal_id:
-            from omniagent.protocol.sdk_versions import for_sdk
-
             frames = for_sdk(frames, sdk)
         if self.number is not None:
             frames = sse.translated(frames, self.number)

@@ -18,8 +18,8 @@ from omniagent.http.openapi import (
     event_schemas,
     reference,
 )
-from omniagent.http.problems import Problem
 from omniagent.http.reply_bodies import Decision, RepliedBody, RepliesBody
+from omniagent.http.serving import Problem
 from omniagent.http.shown_messages import ShownMessage, ShownMessageJson
 from omniagent.messages import Status
 from omniagent.session.ids import ID_PATTERN

@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from omniagent import errors
-from omniagent.http.problems import MEDIA_TYPE, Problem
+from omniagent.http.serving import MEDIA_TYPE, Problem
 from omniagent.protocol.events import DataChunk, StreamEvent
 from omniagent.settings import AuthMode
 

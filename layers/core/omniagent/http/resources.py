@@ -1,9 +1,10 @@
 """The request and response bodies of the sessions API."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -138,15 +139,12 @@ class MessageList(_Resource):
         cls, key: str, page: Page[SessionMessage], summarized_to: int | None, *, sdk: int = DEFAULT_SDK
     ) -> "MessageList":
         """Return the newest complete turns that fit into a response, at least one."""
-        items, before, room = page.items, page.before, MAX_PAGE_CHARACTERS
+        items, before = page.items, page.before
         messages = [_ui_message(key, item, sdk) for item in items]
-        for item, message in zip(reversed(items), reversed(messages), strict=True):
-            room -= len(json.dumps(message))
-            if room < 0:
-                first = min(item.turn_number + 1, items[-1].turn_number)
-                messages = [shown for each, shown in zip(items, messages, strict=True) if each.turn_number >= first]
-                before = str(first) if len(messages) < len(items) else before
-                break
+        if (fitting := _fitting(messages[::-1])) < len(items):
+            first = min(items[-fitting - 1].turn_number + 1, items[-1].turn_number)
+            messages = [shown for each, shown in zip(items, messages, strict=True) if each.turn_number >= first]
+            before = str(first) if len(messages) < len(items) else before
         return cls(messages=messages, before=before, summarized_to=summarized_to)
 
 
@@ -166,22 +164,18 @@ class MessageTree(_Resource):
 
     @classmethod
     def of(cls, key: str, leaf: str, page: Page[SessionMessage], *, sdk: int = DEFAULT_SDK) -> "MessageTree":
-        nodes: list[TreeNode] = []
-        room, after = MAX_PAGE_CHARACTERS, page.before
-        for each in page.items:
-            message = _ui_message(key, each, sdk) | {"id": each.node}
-            room -= len(json.dumps(message))
-            if room < 0 and nodes:
-                after = tree_cursor(page.items[len(nodes) - 1])
-                break
-            nodes.append(TreeNode(parent_id=each.parent or None, message=message))
+        messages = [_ui_message(key, each, sdk) | {"id": each.node} for each in page.items]
+        fitting = _fitting(messages)
+        nodes = [
+            TreeNode(parent_id=each.parent or None, message=message)
+            for each, message in zip(page.items[:fitting], messages, strict=False)
+        ]
+        after = page.before if fitting >= len(messages) else tree_cursor(page.items[fitting - 1])
         return cls(head_id=leaf or None, messages=nodes, after=after)
 
 
-class NewBranch(BaseModel):
+class NewBranch(_Resource):
     """The path to show from now on."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
     node_id: str = Field(pattern=ID_PATTERN, description="`metadata.nodeId` of a message on that path.")
 
@@ -292,6 +286,12 @@ class Accepted(_Resource):
         description="`cancel` or `summary`: this was started. `queued`: a summary was already queued. "
         "`unchanged`: there is nothing to do."
     )
+
+
+def _fitting(messages: Sequence[dict[str, Any]]) -> int:
+    """Return how many of the messages fit into a response, at least one."""
+    sizes = accumulate(len(json.dumps(message)) for message in messages)
+    return max(1, sum(size <= MAX_PAGE_CHARACTERS for size in sizes))
 
 
 def _ui_message(key: str, message: SessionMessage, sdk: int) -> dict[str, Any]:

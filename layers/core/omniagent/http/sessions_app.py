@@ -17,7 +17,6 @@ from omniagent.http.auth import Authenticate, Caller, find_caller
 from omniagent.http.bodies import read_model
 from omniagent.http.fields import LINE_PATTERN
 from omniagent.http.openapi import PAID, DescribedApp, component_schemas, described
-from omniagent.http.problems import Problem
 from omniagent.http.resources import (
     Accepted,
     ApprovalList,
@@ -36,7 +35,7 @@ from omniagent.http.resources import (
     SummaryResource,
     UsageResource,
 )
-from omniagent.http.serving import serve
+from omniagent.http.serving import Problem, serve
 from omniagent.http.shown_messages import ShownMessage
 from omniagent.invocation import time_left
 from omniagent.persistence.catalog import Catalog, waiting_cursor

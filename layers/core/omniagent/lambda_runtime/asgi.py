@@ -114,7 +114,7 @@ def _read_event(app: ASGI, event: LambdaEvent, context: LambdaContext) -> tuple[
         # Since 2.4, a server need not report a disconnect during a stream, and frameworks do not listen for one.
         return app, {**gateway.scope, "asgi": {"version": "3.0", "spec_version": "2.4"}}, gateway.body
     except _UNREADABLE as exc:
-        from omniagent.http.problems import refusal  # rarely needed, and the app need not be ours
+        from omniagent.http.serving import refusal  # rarely needed, and the app need not be ours
 
         client = (_source_ip(event), 0)
         scope = {"type": "http", "method": "", "path": "/", "headers": [], "client": client, "aws.context": context}

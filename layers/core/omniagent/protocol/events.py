@@ -159,7 +159,7 @@ class DataSession(StreamEvent):
 
 
 class SteeringData(StreamEvent):
-    """A user's message that joined the answer. AI SDK 7 has its own event for it, see `sdk_versions`."""
+    """A user's message that joined the answer. AI SDK 7 has its own event for it, see `ui_messages`."""
 
     type = "data-steering"
     id: str

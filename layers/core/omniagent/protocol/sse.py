@@ -90,24 +90,17 @@ def from_wire(wire: Mapping[str, Any]) -> StreamEvent:
     kind = wire.get("type")
     try:
         if kind in _BY_TYPE:
-            event_class, names, optional = _BY_TYPE[kind]
-            present = (
-                (name, wire_name) for wire_name, name in names.items() if wire_name in wire or name not in optional
-            )
-            return event_class(**{name: wire[wire_name] for name, wire_name in present})
+            event_class, names = _BY_TYPE[kind]
+            return event_class(**{names[name]: value for name, value in wire.items() if name in names})
         if isinstance(kind, str) and kind.startswith(_DATA_TYPE):
             return DataChunk(kind[len(_DATA_TYPE) :], wire["data"], wire.get("id"), wire.get("transient", False))
-    except KeyError as exc:
-        raise ValueError(f"the event {kind!r} lacks {exc}") from exc
+    except (KeyError, TypeError) as exc:
+        raise ValueError(f"the event {kind!r} lacks a field: {exc}") from exc
     raise ValueError(f"unknown event {kind!r}")
 
 
-_BY_TYPE: dict[str, tuple[type[StreamEvent], dict[str, str], set[str]]] = {
-    event_class.type: (
-        event_class,
-        {_camel(field.name): field.name for field in fields(event_class)},
-        {field.name for field in fields(event_class) if field.default is None},
-    )
+_BY_TYPE: dict[str, tuple[type[StreamEvent], dict[str, str]]] = {
+    event_class.type: (event_class, {_camel(field.name): field.name for field in fields(event_class)})
     for event_class in StreamEvent.__subclasses__()
     if event_class is not DataChunk
 }

@@ -1,6 +1,9 @@
-"""Stored messages as the AI SDK's `UIMessage`, equal to those that its client builds from the live stream."""
+"""Stored messages and live streams in the format of each version of the AI SDK, whose client fails on what it does not
+know. A stored message equals the one that the client builds from the live stream.
+"""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from omniagent.errors import ToolError
@@ -18,12 +21,18 @@ from omniagent.messages import (
     ToolPart,
 )
 from omniagent.protocol import sse
-from omniagent.protocol.events import DataChunk, source_event
+from omniagent.protocol.events import DataChunk, ToolOutputError, source_event
 
 DEFAULT_SDK = 6
 """The version of the AI SDK whose format all versions since 6 accept."""
 SDK_VERSIONS: Final[Mapping[str | None, int]] = {"5": 5, "7": 7}
 """The other formats, by what a client sends in `x-ai-sdk`."""
+_REQUEST = b'data: {"type":"tool-approval-request"'
+_DENIED = b'data: {"type":"tool-output-denied"'
+_STEERING = b'data: {"type":"data-steering"'
+_DECISION = b'data: {"type":"data-approval-response"'
+_FINISH_STEP = b'data: {"type":"finish-step"'
+_ANY_DATA = b'data: {"type":"data-'
 
 
 def ui_message(
@@ -82,7 +91,7 @@ def _tool_part(part: ToolPart, sdk: int) -> dict[str, Any]:
     # A string is what the model wrote instead of JSON: clients before AI SDK 7 keep it apart from a tool's input.
     is_raw = isinstance(part.input, str) and sdk <= DEFAULT_SDK
     call["rawInput" if is_raw else "input"] = part.input
-    # AI SDK 5 has no approvals: its stream (`sdk_versions`) has a data part and an error instead.
+    # AI SDK 5 has no approvals: its stream has a data part and an error instead.
     request = part.request
     approval = request if request is not None and request.kind == "approval" and sdk >= DEFAULT_SDK else None
     if approval is not None:
@@ -109,3 +118,54 @@ def _request_part(call_id: str, request: CallRequest) -> dict[str, Any]:
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
+
+
+def for_sdk(stream: AsyncIterator[bytes], sdk: int) -> AsyncIterator[bytes]:
+    """Translate a stream for a client of this version."""
+    if sdk == DEFAULT_SDK:
+        return sse.translated(stream, _without_decided)
+    return sse.translated(stream, partial(_for_5, []) if sdk < DEFAULT_SDK else _for_7)
+
+
+def _for_5(held: list[bytes], frame: bytes) -> Iterator[bytes]:
+    """Version 5 has no approvals. A request becomes `data-approval-request` with the same fields, a denial an error.
+
+    Its client shows data where it arrives. So a request is `held` back until the step ends, or until other data
+    arrives: then it follows the model's parts of its step, in a live stream, in a replay and in the stored messages.
+    """
+    if frame.startswith(_REQUEST):
+        data = {name: value for name, value in _event(frame).items() if name not in ("type", "approved")}
+        held.append(sse.encode(DataChunk("approval-request", data, data["approvalId"])))
+    elif frame.startswith(_DENIED):
+        yield sse.encode(ToolOutputError(_event(frame)["toolCallId"], DENIED_ERROR))
+    else:
+        if frame.startswith(_FINISH_STEP) or (frame.startswith(_ANY_DATA) and not _event(frame).get("transient")):
+            yield from held
+            held.clear()
+        yield frame
+
+
+def _without_decided(frame: bytes) -> Iterator[bytes]:
+    """Version 6 has no chunk for a decision: leave out requests that were approved before the stream began.
+
+    Its client would keep such a request as an approval without `approved`, which its own schema refuses once the call
+    has an output.
+    """
+    if not (frame.startswith(_REQUEST) and _event(frame).get("approved")):
+        yield frame
+
+
+def _for_7(frame: bytes) -> Iterator[bytes]:
+    """Version 7 has its own chunks for steering messages and for decisions on tool calls."""
+    if frame.startswith(_STEERING):
+        event = _event(frame)
+        yield sse.frame(steering_message(event["id"], event["data"]["text"]))
+    elif frame.startswith(_DECISION):
+        verdict = {name: value for name, value in _event(frame)["data"].items() if name != "toolCallId"}
+        yield sse.frame({"type": "tool-approval-response"} | verdict)
+    else:
+        yield frame
+
+
+def _event(frame: bytes) -> dict[str, Any]:
+    return next(sse.decode(frame))
