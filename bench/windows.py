@@ -13,7 +13,7 @@ from local.mongod import Mongod
 from omniagent import MongoBackendAdapter, MongoSessionManager, Query, Settings
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
-from omniagent.persistence.stored_session import message_document, to_bson
+from omniagent.persistence.stored_session import message_fields, to_bson
 from omniagent.session.live import ROOT, Change, Place, SessionHead, SessionMessage, Spot
 from omniagent.session.window import RollingSummary
 
@@ -60,7 +60,8 @@ async def _grown(store: ConversationStore, name: str, turns: int, branches: int)
     session = MongoSessionManager(store, "bench", name, settings=SETTINGS)
     leaf, messages = _history(turns, branches)
     while some := list(islice(messages, 5_000)):
-        documents = [to_bson(message_document(store.models, session.key, message)) for message in some]
+        model = store.models.message
+        documents = [to_bson(model(**message_fields(session.key, message))) for message in some]
         await store.messages.insert_many(documents, ordered=False)
     if not await session.write(Change(SessionHead(), SessionHead(1, leaf, branches))):
         raise RuntimeError("the session was not written")

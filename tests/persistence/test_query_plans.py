@@ -13,9 +13,8 @@ from pymongo.database import Database
 from omniagent.messages import CallRequest, Feedback, ToolPart
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
-from omniagent.persistence.cursor import Cursor
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.persistence.store import ConversationStore
+from omniagent.persistence.store import ConversationStore, Cursor
 from omniagent.session.ids import new_id
 from omniagent.session.live import QueuedMessage
 from omniagent.session.query import Query

@@ -20,14 +20,12 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.cursor import AsyncCursor
 
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageUnavailable, TurnInProgress, UnknownRequest
-from omniagent.persistence.cursor import Cursor
 from omniagent.persistence.documents import HAS_REQUESTS, IS_DUE, UNANNOUNCED, WAITING, Session
 from omniagent.persistence.driver_errors import on_mongodb, translated
 from omniagent.persistence.mongo_history import MongoHistory
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.persistence.store import ConversationStore
-from omniagent.persistence.stored_session import from_bson, head_of, message_of
-from omniagent.persistence.stored_values import now
+from omniagent.persistence.store import ConversationStore, Cursor
+from omniagent.persistence.stored_session import from_bson, head_of, message_of, now
 from omniagent.session.ids import new_id, public_session_id, session_key
 from omniagent.session.live import Place, SessionMessage
 from omniagent.session.manager import SessionAddress

@@ -14,7 +14,7 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 
 from omniagent.errors import ContractError
 from omniagent.messages import Feedback, Role, Status
-from omniagent.persistence.stored_values import ENCODERS, StoredDict, StoredParts, now
+from omniagent.persistence.stored_session import ENCODERS, StoredDict, StoredParts, now
 from omniagent.session.ids import first_version, new_id
 
 STEERING_ID: Final = "parts.message_id"

@@ -11,24 +11,42 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pymongo
+from beanie import Document
 from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS
 from pymongo import ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import DuplicateKeyError
 
-from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, SessionErased, StorageConflict, StorageError
+from omniagent.errors import (
+    ConfigurationError,
+    InvalidRequest,
+    NotFound,
+    OmniAgentError,
+    SessionErased,
+    StorageConflict,
+    StorageError,
+)
 from omniagent.messages import Feedback
+from omniagent.persistence.contracts import fill_own_fields
 from omniagent.persistence.documents import IS_BUSY, Session
 from omniagent.persistence.driver_errors import on_mongodb, translated
 from omniagent.persistence.mongo_history import SUMMARY, MongoHistory
 from omniagent.persistence.store import ConversationStore
-from omniagent.persistence.stored_session import fields_of, message_document, message_of, to_bson, turn_of
-from omniagent.persistence.stored_values import now, storable_text
+from omniagent.persistence.stored_session import (
+    fields_of,
+    message_fields,
+    message_of,
+    now,
+    storable_text,
+    to_bson,
+    turn_of,
+)
 from omniagent.session.ids import new_id
 from omniagent.session.live import Change, LiveTurn, Place, SessionMessage
 from omniagent.session.manager import NOT_AN_ANSWER, SessionManager
 from omniagent.session.window import RollingSummary
 from omniagent.settings import Settings
+from omniagent.team_code import team_code
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +145,7 @@ class MongoSessionManager(MongoHistory, SessionManager):
         user = await self.store.users.find_one({"_id": self.user_id}, {"erased_at": 1})
         if user is None:
             document = self.store.models.user(id=self.user_id, client_id=self.user)
-            fields = to_bson(await self.store.fill(document, self))
+            fields = await self._new(document)
             user = await self.store.users.find_one_and_update(
                 {"_id": fields.pop("_id")},
                 {"$setOnInsert": fields},
@@ -153,7 +171,7 @@ class MongoSessionManager(MongoHistory, SessionManager):
         await self.ensure_user()
         if document is None:
             document = self.store.models.session(id=self.key, user_id=self.user_id)
-        stored = to_bson(await self.store.fill(document, self)) | fields
+        stored = await self._new(document) | fields
         try:
             await self.store.sessions.insert_one(stored)
         except DuplicateKeyError:
@@ -177,15 +195,32 @@ class MongoSessionManager(MongoHistory, SessionManager):
 
     async def _document(self, message: SessionMessage, *, is_paid: bool = False) -> dict[str, Any]:
         """Return a new message as it is stored. If it is paid for and `fill` fails, it gets defaults."""
-        document = message_document(self.store.models, self.key, message)
-        stored = to_bson(await self.store.fill(document, self, is_paid=is_paid))
+        document = self.store.models.message(**message_fields(self.key, message))
+        stored = await self._new(document, is_paid=is_paid)
         return stored | (_UNANNOUNCED if message.role == "assistant" and self.settings.webhook_url else {})
+
+    async def _new(self, document: Document, *, is_paid: bool = False) -> dict[str, Any]:
+        """Return a new document as it is stored. The team's `fill` hook sets its own fields.
+
+        One whose tokens are paid for must be stored: if `fill` fails, it gets defaults.
+        """
+        if (fill := self.store.models.fill) is not None:
+            failure = f"DocumentModels.fill failed for a {type(document).__name__}"
+            try:
+                with team_code(failure, ConfigurationError, passes=(OmniAgentError,)):
+                    document = await fill_own_fields(fill, document, self.user, self.category)
+            except OmniAgentError:
+                if not is_paid:
+                    raise
+                logger.exception("fields of the team's own keep their defaults")
+        return to_bson(document)
 
     def _changed_answers(self, change: Change) -> dict[str, dict[str, Any]]:
         """Return what is set in answers that waited, by their nodes. A reply alone is no event for the webhook."""
         is_reply = change.before.waiting is not None and change.after.turn is not None
         event = _UNANNOUNCED if self.settings.webhook_url and not is_reply else {}
-        documents = {each.node: to_bson(message_document(self.store.models, self.key, each)) for each in change.changed}
+        model = self.store.models.message
+        documents = {each.node: to_bson(model(**message_fields(self.key, each))) for each in change.changed}
         return {node: {name: each.get(name) for name in _CHANGED} | event for node, each in documents.items()}
 
     @on_mongodb("sessions")
@@ -224,7 +259,7 @@ class MongoSessionManager(MongoHistory, SessionManager):
     async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:
         stored = {name: getattr(summary, name) for name in SUMMARY}
         stored |= {"session_id": self.key, "draft": draft, "content": storable_text(summary.content)}
-        document = await self.store.fill(self.store.models.summary(**stored), self, is_paid=True)
+        document = await self._new(self.store.models.summary(**stored), is_paid=True)
 
         async def work(transaction: AsyncClientSession) -> bool:
             session = await self._fenced(transaction)
@@ -234,7 +269,7 @@ class MongoSessionManager(MongoHistory, SessionManager):
             is_next = summary.start_turn_number == (newest["end_turn_number"] if newest else 0) + 1
             if not is_next or summary.end_turn_number < summary.start_turn_number:
                 return False
-            await self.store.summaries.insert_one(to_bson(document), session=transaction)
+            await self.store.summaries.insert_one(document, session=transaction)
             return True
 
         try:

@@ -1,34 +1,29 @@
 """`ConversationStore`: the collections, and what is read and changed in more than one session."""
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Self
 
 from beanie import Document
 from pymongo import ASCENDING, DESCENDING, ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 
-from omniagent.errors import ConfigurationError, OmniAgentError
-from omniagent.persistence.contracts import DocumentModels, fill_own_fields
-from omniagent.persistence.cursor import Cursor
+from omniagent.errors import InvalidRequest
+from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import ANY_TURN_NUMBER, IS_DUE, IS_ERASED
 from omniagent.persistence.driver_errors import on_mongodb
 from omniagent.persistence.mongodb import MongoDB
-from omniagent.persistence.stored_values import now
+from omniagent.persistence.stored_session import now
 from omniagent.session.ids import public_session_id, session_key, user_id_of
 from omniagent.session.manager import (
     OpenTurns,
     SessionAddress,
     SessionDirectory,
     SessionInfo,
-    SessionManager,
     checked_limit,
 )
-from omniagent.team_code import team_code
-
-logger = logging.getLogger(__name__)
 
 PIECE = 500
 SETTLED: Final = timedelta(seconds=120)
@@ -36,7 +31,35 @@ SETTLED: Final = timedelta(seconds=120)
 transactions after 60 seconds.
 """
 Collection = AsyncCollection[dict[str, Any]]
-Filled = TypeVar("Filled", bound=Document)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The last item of a page: its time, by which the list is sorted, and its id, which needs no escaping in URLs."""
+
+    time: datetime
+    id: str
+
+    def encode(self) -> str:
+        return f"{(self.time - _EPOCH) // _MILLISECOND}.{self.id}"
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        """Read what `encode` wrote. Raises `InvalidRequest` for anything else."""
+        milliseconds, _, item_id = text.partition(".")
+        try:
+            return cls(_EPOCH + int(milliseconds) * _MILLISECOND, item_id)
+        except (ValueError, OverflowError) as exc:
+            raise InvalidRequest("before is not a cursor of this list") from exc
+
+    def older(self, field: str, owner: str = "") -> dict[str, Any]:
+        """Return the query for the items that follow. Its first bound is where MongoDB enters the index.
+
+        `field` has the time. `owner` is what the stored ids begin with, if the cursor's do not.
+        """
+        return {field: {"$lte": self.time}, "$or": [{field: {"$lt": self.time}}, {"_id": {"$lt": f"{owner}{self.id}"}}]}
 
 
 class ConversationStore(SessionDirectory):
@@ -65,23 +88,6 @@ class ConversationStore(SessionDirectory):
             )
 
         return await self.mongo.transaction(work)
-
-    async def fill(self, document: Filled, session: SessionManager, *, is_paid: bool = False) -> Filled:
-        """Let the team's `fill` hook set its own fields of a new document.
-
-        One whose tokens are paid for must be stored: if `fill` fails, it gets defaults.
-        """
-        if self.models.fill is None:
-            return document
-        failure = f"DocumentModels.fill failed for a {type(document).__name__}"
-        try:
-            with team_code(failure, ConfigurationError, passes=(OmniAgentError,)):
-                return await fill_own_fields(self.models.fill, document, session.user, session.category)
-        except OmniAgentError:
-            if not is_paid:
-                raise
-            logger.exception("fields of the team's own keep their defaults")
-            return document
 
     @on_mongodb("sessions")
     async def list_sessions(

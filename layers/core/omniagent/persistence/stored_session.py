@@ -1,30 +1,114 @@
-"""A session as it is stored: its live state, with what is derived from that for indexes, and its messages.
+"""How a session is stored: its live state, with what is derived from that for indexes, its messages, and their values.
 
 A message is written through the team's document class, which fills fields of its own, and read without it.
+
+BSON would turn `{"$ref": …, "$id": …}` into a reference, and cannot represent integers of more than 64 bits, lone
+surrogates or nesting beyond 100 levels. In a part, only storable strings, numbers, booleans and null are stored as they
+are. Any other value is stored as JSON text in a renamed field: `input` becomes `input_json`.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Annotated, Any, TypeVar
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, TypeVar, get_args
 from uuid import uuid4
 
 from beanie import Document
 from beanie.odm.utils.dump import get_dict
 from beanie.odm.utils.parsing import parse_obj
-from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from omniagent.errors import StorageError, StorageRejected
-from omniagent.messages import Feedback, ToolPart, Usage, close_open_calls
-from omniagent.persistence.contracts import DocumentModels
-from omniagent.persistence.documents import Message
-from omniagent.persistence.stored_values import StoredParts, decode_json, decode_part, encode_json, encode_part, now
+from omniagent.messages import Feedback, Part, ToolPart, Usage, close_open_calls
 from omniagent.session.live import ROOT, Change, LiveTurn, Place, QueuedMessage, Segment, SessionHead, SessionMessage
 from omniagent.session.query import UserPart
 from omniagent.team_code import team_code
 from omniagent.validation import problems_of
 
 Stored = TypeVar("Stored", bound=Document)
+_SUFFIX: Final = "_json"
+_INT64: Final = 2**63
+
+
+class OpaqueDict(dict[str, Any]):
+    """A dict that is stored as JSON text."""
+
+
+def storable_text(text: str) -> str:
+    """Return a text that BSON accepts: surrogate pairs are joined, and lone surrogates are replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def encode_part(part: BaseModel) -> dict[str, Any]:
+    """Return a part as it is stored. A `request` of None, the usual case, is left out."""
+    stored: dict[str, Any] = {}
+    for name in type(part).model_fields:
+        match value := getattr(part, name):
+            case str():
+                is_plain = storable_text(value) is value
+            case int():
+                is_plain = -_INT64 <= value < _INT64
+            case _:
+                is_plain = value is None or isinstance(value, float)
+        stored |= {name: value} if is_plain else {f"{name}{_SUFFIX}": encode_json(value)}
+    if stored.get("request", ...) is None:
+        del stored["request"]
+    return stored
+
+
+def decode_part(stored: object) -> object:
+    """Reverse `encode_part`."""
+    if not isinstance(stored, Mapping):
+        return stored
+    return {
+        name.removesuffix(_SUFFIX): decode_json(value) if name.endswith(_SUFFIX) else value
+        for name, value in stored.items()
+    }
+
+
+def encode_json(value: object) -> str:
+    """Return a value as JSON text. Raises `StorageRejected`."""
+    try:
+        return json.dumps(value, separators=(",", ":"), default=_jsonable)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise StorageRejected(f"not JSON: {type(exc).__name__}: {exc}") from exc
+
+
+def decode_json(stored: Any) -> Any:
+    """Reverse `encode_json`."""
+    if not isinstance(stored, str):
+        return stored
+    try:
+        return json.loads(stored)
+    except (ValueError, RecursionError):
+        return stored  # a session must stay readable, whatever is stored in it
+
+
+StoredParts = list[Annotated[Part, BeforeValidator(decode_part)]]
+StoredDict = Annotated[dict[str, Any], BeforeValidator(decode_json), AfterValidator(OpaqueDict)]
+
+# For `Settings.bson_encoders` of a document that has such fields.
+ENCODERS: Final[dict[type, Callable[[Any], Any]]] = {
+    **dict.fromkeys(get_args(get_args(Part)[0]), encode_part),
+    OpaqueDict: encode_json,
+}
+
+
+def _jsonable(value: object) -> object:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
+
+
+def now() -> datetime:
+    """Return the current time as MongoDB stores it: in UTC, to the millisecond."""
+    time = datetime.now(UTC)
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
+
+
 _PARTS = TypeAdapter(StoredParts, config=ConfigDict(defer_build=True))
 _USER_PARTS = TypeAdapter(
     tuple[Annotated[UserPart, BeforeValidator(decode_part)], ...], config=ConfigDict(defer_build=True)
@@ -72,8 +156,8 @@ def message_of(stored: Mapping[str, Any]) -> SessionMessage:
         stored["client_message_id"],
         **{name: stored[name] for name in _MESSAGE if name in stored},
         parts=parts,
-        usage=Usage.from_dict(stored.get("usage") or {}),
         metadata=decode_json(stored.get("metadata") or {}),
+        usage=Usage.from_dict(stored.get("usage") or {}),
         feedback=feedback,
         node=stored["_id"],
         lineage=lineage_of(stored["lineage"]),
@@ -89,8 +173,11 @@ def place_of(stored: Mapping[str, Any]) -> Place:
 
 
 def _place(place: Place) -> dict[str, Any]:
-    lineage = [{"b": branch, "p": last} for branch, last in place.lineage]
-    return {"node": place.node, "place": place.order, "branch": place.branch, "lineage": lineage}
+    return {"node": place.node, "place": place.order, "branch": place.branch, "lineage": _lineage(place.lineage)}
+
+
+def _lineage(segments: Sequence[Segment]) -> list[dict[str, int]]:
+    return [{"b": branch, "p": last} for branch, last in segments]
 
 
 def _queue_of(stored: Iterable[Mapping[str, Any]]) -> tuple[QueuedMessage, ...]:
@@ -127,7 +214,7 @@ def fields_of(change: Change, question: Mapping[str, Any] | None) -> dict[str, A
     if after.turn is None:
         return stored | {"turn": None}
     turn = {name: getattr(after.turn, name) for name in _TURN}
-    turn |= {"joined": _queue(after.turn.joined), "lineage": _place(after.turn.place)["lineage"]}
+    turn |= {"joined": _queue(after.turn.joined), "lineage": _lineage(after.turn.lineage)}
     if before.turn is None or before.turn.id != after.turn.id:
         return stored | {"turn": turn | {"message": question}}
     # The message is left as it is stored: it may have fields of a team's own.
@@ -148,21 +235,21 @@ def _queue(messages: Sequence[QueuedMessage]) -> list[dict[str, Any]]:
     ]
 
 
-def message_document(models: DocumentModels, key: str, message: SessionMessage) -> Message:
-    """Build the document of a message. Tool calls without a result are closed, unless the turn waits for them."""
-    place = _place(message.place)
-    return models.message(
-        id=message.node,
-        session_id=key,
-        client_message_id=message.id,
-        **{name: getattr(message, name) for name in _MESSAGE},
-        **{name: place[name] for name in ("place", "lineage")},
-        parts=close_open_calls(message.parts, waiting=message.status == "waiting"),
-        metadata=dict(message.metadata),
-        usage=message.usage.to_dict() if message.role == "assistant" else {},
-        asker=key.partition(":")[0] if message.status == "waiting" else None,
-        requests=[part.request.id for part in message.parts if isinstance(part, ToolPart) and part.request],
-    )
+def message_fields(key: str, message: SessionMessage) -> dict[str, Any]:
+    """Return the fields of a message's document. Tool calls without a result are closed, unless the turn waits."""
+    is_waiting, is_answer = message.status == "waiting", message.role == "assistant"
+    return {name: getattr(message, name) for name in _MESSAGE} | {
+        "id": message.node,
+        "session_id": key,
+        "client_message_id": message.id,
+        "place": message.place.order,
+        "lineage": _lineage(message.lineage),
+        "parts": close_open_calls(message.parts, waiting=is_waiting),
+        "metadata": dict(message.metadata),
+        "usage": message.usage.to_dict() if is_answer else {},
+        "asker": key.partition(":")[0] if is_waiting else None,
+        "requests": [part.request.id for part in message.parts if isinstance(part, ToolPart) and part.request],
+    }
 
 
 def to_bson(document: Document) -> dict[str, Any]:
