@@ -47,13 +47,6 @@ async def application(mongod: str) -> AsyncIterator[Application]:
 
 
 @pytest.fixture
-def local_aws(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    return aws
-
-
-@pytest.fixture
 def set_password(mongod: str) -> SetPassword:
     """Gives a MongoDB user a password and returns the address with it. The server checks logins it does not need."""
     user = f"user-{new_id()[:8]}"

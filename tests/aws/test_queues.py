@@ -15,12 +15,10 @@ from tests.fixtures.endpoint import Endpoint
 
 
 @pytest.fixture
-def queue_url(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    url = aws.sqs.create_queue(QueueName="queue-of-tests")["QueueUrl"]
+def queue_url(local_aws: Aws) -> Iterator[str]:
+    url = local_aws.sqs.create_queue(QueueName="queue-of-tests")["QueueUrl"]
     yield url
-    aws.sqs.delete_queue(QueueUrl=url)
+    local_aws.sqs.delete_queue(QueueUrl=url)
 
 
 def received(aws: Aws, url: str) -> list[Any]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import socket
+import time
 import traceback
 from collections.abc import Iterator
 
@@ -12,18 +13,17 @@ import pytest
 from local.aws import Aws
 from omniagent.aws.secrets import SecretStore
 from omniagent.errors import ConfigurationError, SecretsUnavailable
+from omniagent.invocation import RESPONSE_SECONDS, invocation_end
+from tests.fixtures.endpoint import Endpoint
 
 SLOW = "arn:aws:secretsmanager:us-east-1:123456789012:secret:slow"
 
 
-@pytest.fixture(autouse=True)
-def _local_aws(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("local_aws")
 
 
 @pytest.fixture
-def silent_endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def silent_endpoint(local_aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An AWS that takes connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
@@ -76,10 +76,24 @@ async def test_a_binary_secret_is_refused(aws: Aws) -> None:
 
 
 @pytest.mark.usefixtures("silent_endpoint")
-async def test_a_service_that_does_not_answer_is_unavailable_after_the_timeout() -> None:
+@pytest.mark.parametrize(("seconds", "invocation"), [(0.2, 900.0), (900.0, RESPONSE_SECONDS + 0.2)])
+async def test_a_service_that_does_not_answer_is_unavailable_within_the_invocation(
+    seconds: float, invocation: float
+) -> None:
+    invocation_end.set(time.monotonic() + invocation)
     with pytest.raises(SecretsUnavailable, match="slow") as failure:
-        await SecretStore(timeout_seconds=0.2).get(SLOW)
+        await SecretStore(timeout_seconds=seconds).get(SLOW)
     assert (failure.value.status, failure.value.retry_after) == (503, 2.0)
+
+
+async def test_a_service_that_fails_for_a_moment_is_called_again_for_all_who_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Endpoint((503, b""), (503, b""), (503, b""), (503, b""), (200, {"SecretString": "key"})) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint.url)
+        store = SecretStore()
+        assert await asyncio.gather(*(store.get(SLOW) for _ in range(4))) == ["key"] * 4
+    assert len(endpoint.requests) == 5
 
 
 # The ids keep the values out of the environment: pytest puts the test's name there.

@@ -104,17 +104,15 @@ async def test_the_role_for_github_is_made_and_trusts_one_repository(folder: Pat
 
 
 async def test_the_address_and_the_credentials_come_from_the_stack_and_the_profile(
-    folder: Path, aws: Aws, monkeypatch: pytest.MonkeyPatch
+    folder: Path, local_aws: Aws
 ) -> None:
     [block] = blocks_with("export-credentials")
     outputs = {"ChatUrl": {"Value": "https://abc.lambda-url.us-east-1.on.aws/"}}
     template = {"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}, "Outputs": outputs}
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
     cloudformation = boto3.client("cloudformation")
     cloudformation.create_stack(StackName="omniagent-dev", TemplateBody=json.dumps(template))
     shown = replace(block, text=f'{block.text}\necho "$CHAT_URL $AWS_REGION $AWS_ACCESS_KEY_ID"')
-    said = (await walk(shown, folder, aws)).split()
+    said = (await walk(shown, folder, local_aws)).split()
     assert said == ["https://abc.lambda-url.us-east-1.on.aws/", "us-east-1", "local"]
     cloudformation.delete_stack(StackName="omniagent-dev")
 

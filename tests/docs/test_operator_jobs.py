@@ -31,9 +31,7 @@ class LambdaApi(HttpServer):
 
 
 @pytest.fixture(autouse=True)
-def deployed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
+def deployed(local_aws: Aws) -> Iterator[None]:
     outputs = {
         "SummaryFunction": {"Value": ARN.format("summary")},
         "RunFunction": {"Value": ARN.format("run")},

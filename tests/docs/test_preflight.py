@@ -40,9 +40,7 @@ def put_secret(session: boto3.Session, aws: Aws, name: str, value: str) -> str:
 
 
 @pytest.fixture
-def session(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> boto3.Session:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
+def session(local_aws: Aws) -> boto3.Session:
     return boto3.Session()
 
 

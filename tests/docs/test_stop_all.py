@@ -26,9 +26,7 @@ FUNCTIONS = ("ChatFunction", "SessionsFunction", "RunFunction")
 
 
 @pytest.fixture(autouse=True)
-def deployed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
+def deployed(local_aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("STAGE", "prod")
     template = {
         "Parameters": {name: {"Type": "Number"} for name in ("ChatConcurrency", "SessionsConcurrency")},

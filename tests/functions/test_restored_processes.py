@@ -17,14 +17,11 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import Function
-from tests.fixtures.calls import Json, User, eventually
+from tests.fixtures.calls import Json, User
 from tests.fixtures.functions import functions_with
-from tests.fixtures.problems import check_problem
 from tests.fixtures.product import Product, running_product
-from tests.fixtures.proxy import Proxy, proxy_to
 
 COPIES = 4
-BURST = 4
 PRIMED = Path(__file__).parent / "projects" / "primed.py"
 DRAW = "[tool:draw {}][then][echo:drawn]"
 
@@ -102,50 +99,3 @@ async def test_restored_processes_repeat_no_id_no_key_and_no_random_number(
         await asyncio.gather(*(user.ask("[echo:again]") for user in users))
         assert snapshot.credentials.reads == len(product.emulator.processes("chat")) + 1
         assert not snapshot.graveyard.received
-
-
-@asynccontextmanager
-async def without_secrets(
-    mongod: str, cloud: Aws, model: OfflineModel, **changes: Any
-) -> AsyncIterator[tuple[Product, Proxy]]:
-    """A chat function, and the proxy before its Secrets Manager, which cannot be reached at first."""
-    async with proxy_to(cloud.endpoint) as secrets:
-        options: dict[str, Any] = {
-            "functions": ("chat",),
-            "change": lambda function: function.having(**changes),
-            "parameters": {
-                "MongoSecretArn": cloud.put_secret("burst-mongodb", mongod),
-                "OpenAISecretArn": cloud.put_secret("burst-openai", "offline"),
-            },
-            "emulator": {"sqs": None, "concurrency": 100},
-            # Nothing gives up because the machine is busy.
-            "environment": {
-                "AWS_ENDPOINT_URL_SECRETS_MANAGER": secrets.url,
-                "MONGODB_TIMEOUT_SECONDS": "90",
-            },
-        }
-        async with running_product(mongod, cloud, model, **options) as product:
-            yield product, secrets
-
-
-@linux
-async def test_a_secret_unreadable_for_a_moment_costs_no_turn_in_a_burst(
-    mongod: str, cloud: Aws, model: OfflineModel
-) -> None:
-    async with without_secrets(mongod, cloud, model, snap_start=True) as (product, secrets):
-        with secrets.down():
-            answers = [asyncio.create_task(product.user().ask("[echo:hello]")) for _ in range(BURST)]
-            await eventually(lambda: len(product.emulator.running("chat")) == BURST, seconds=100)
-        outcomes = [events[-1]["data"]["status"] for events in await asyncio.gather(*answers)]
-    assert outcomes == ["complete"] * BURST
-
-
-async def test_a_secret_that_stays_unreadable_is_a_503_before_the_function_runs_out_of_time(
-    mongod: str, cloud: Aws, model: OfflineModel
-) -> None:
-    async with without_secrets(mongod, cloud, model, timeout=10.0) as (product, secrets):
-        with secrets.down():
-            refused = await product.user().call("POST", "/chat", json={"query": "Hello"})
-        check_problem(refused, 503, "secrets_unavailable")
-        assert int(refused.headers["retry-after"]) >= 1
-        assert (await product.user().ask("Hello"))[-1]["data"]["status"] == "complete"

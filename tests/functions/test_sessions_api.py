@@ -1,13 +1,12 @@
 """The sessions function's routes, against the real MongoDB and the offline model, by events of both formats in turn."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from pymongo.database import Database
 
 from local.aws import Aws
@@ -24,7 +23,6 @@ from tests.fixtures.function_url import SIGNING_ROLE, AsyncFunctionUrl
 from tests.fixtures.live_turns import begin_turn, end_turn
 
 Json = dict[str, Any]
-Browser = Callable[[str], httpx.AsyncClient]
 
 
 @pytest.fixture
@@ -45,26 +43,6 @@ async def application(settings: Settings, store: ConversationStore) -> AsyncIter
 
 
 @pytest.fixture
-def app(application: Application) -> FastAPI:
-    return sessions_app(application)
-
-
-@pytest.fixture
-async def browser(app: FastAPI) -> AsyncIterator[Browser]:
-    opened: list[httpx.AsyncClient] = []
-
-    def browse(user: str) -> httpx.AsyncClient:
-        transport = AsyncFunctionUrl(app)
-        client = httpx.AsyncClient(transport=transport, base_url="http://localhost", headers={"x-user-id": user})
-        opened.append(client)
-        return client
-
-    yield browse
-    for client in opened:
-        await client.aclose()
-
-
-@pytest.fixture
 def talk(conversation: Conversation, application: Application) -> Conversation:
     """A session of the user whom the API knows by the same name."""
     talk = conversation.but(user=f"user:{conversation.user}")
@@ -73,8 +51,10 @@ def talk(conversation: Conversation, application: Application) -> Conversation:
 
 
 @pytest.fixture
-def client(browser: Browser, talk: Conversation) -> httpx.AsyncClient:
-    return browser(talk.user.removeprefix("user:"))
+async def client(application: Application, talk: Conversation) -> AsyncIterator[httpx.AsyncClient]:
+    transport, headers = AsyncFunctionUrl(sessions_app(application)), {"x-user-id": talk.user.removeprefix("user:")}
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:
+        yield http
 
 
 def problem(response: httpx.Response) -> tuple[int, str]:
@@ -230,11 +210,9 @@ async def test_a_summary_without_a_queue_says_what_is_missing(client: httpx.Asyn
 
 
 async def test_a_summary_is_queued_by_the_sessions_key(
-    client: httpx.AsyncClient, talk: Conversation, application: Application, aws: Aws, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, talk: Conversation, application: Application, local_aws: Aws
 ) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    url = aws.sqs.create_queue(QueueName=talk.session_id)["QueueUrl"]
+    url = local_aws.sqs.create_queue(QueueName=talk.session_id)["QueueUrl"]
     application.platform = AwsPlatform(replace(application.settings, summary_queue_url=url))
     path = f"/sessions/{talk.session_id}/summary"
 
@@ -248,7 +226,7 @@ async def test_a_summary_is_queued_by_the_sessions_key(
     assert [await asked(rebuild=False) for _ in range(2)] == [(202, "summary"), (202, "queued")]
     assert [await asked(rebuild=True) for _ in range(2)] == [(202, "summary"), (202, "queued")]
     assert problem(await client.post("/sessions/unknown/summary")) == (404, "not_found")
-    messages = aws.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+    messages = local_aws.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
     jobs = [json.loads(message["Body"]) for message in messages]
     assert jobs == [{"session_id": talk.session.key, "rebuild": rebuild} for rebuild in (False, True)]
 

@@ -1,7 +1,6 @@
 """What a team registers once in project.py, and the packages it may import, in all functions."""
 
 import json
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -72,50 +71,6 @@ async def test_what_is_registered_once_is_used_by_all_functions(run_project: Run
 
         too_long = await user.call("POST", "/chat", json={"query": "x" * 101})
         assert (too_long.status_code, "100 characters" in too_long.text) == (422, True)
-
-
-def parent_of(pid: int) -> str:
-    """The command of a process's parent."""
-    parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-    return Path(f"/proc/{parent}/cmdline").read_text()
-
-
-SHOP = '''
-from omniagent import Agent, tool
-
-
-@tool(approval=True)
-async def refund(order: str) -> str:
-    """Refund an order."""
-    return f"refunded {order}"
-
-
-agent = Agent("shop", "Help.", [refund])
-'''
-
-
-async def test_a_turn_that_waits_holds_nothing_and_goes_on_in_another_process(run_project: RunProject) -> None:
-    async with run_project(agent=SHOP) as product:
-        user = product.user()
-        events = await user.ask('[echo:One moment.] [tool:refund {"order": "42"}] [then] [echo:Done.]')
-        assert events[-1]["data"]["status"] == "waiting"
-        await product.emulator.settled()
-        assert not product.is_answering(user)
-        before = [process.pid for process in product.emulator.processes("chat")]
-        if sys.platform == "linux":
-            is_forked = ["zygote_process" in parent_of(pid) for pid in before]
-            assert all(is_forked), "each cold start would cost a second more of every test that runs functions"
-        for pid in before:
-            product.emulator.kill(pid)
-        [request] = (await user.call("GET", "/approvals")).json()["approvals"]
-        answered = await user.call("POST", f"/chat/approvals/{request['id']}", json={"approved": True})
-        assert (answered.status_code, answered.json()) == (200, {"id": request["id"], "approved": True})
-        await product.emulator.settled()
-        assert not {process.pid for process in product.emulator.running("chat")} & set(before)
-        question, answer = await user.messages()
-        assert (question["role"], answer["id"]) == ("user", events[0]["messageId"])
-        states = [part.get("state") for part in answer["parts"] if part["type"] != "step-start"]
-        assert states == ["done", "output-available", "done"]
 
 
 async def test_a_package_that_lambda_would_lack_is_missing_here_too(run_project: RunProject) -> None:
