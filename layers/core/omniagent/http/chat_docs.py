@@ -2,25 +2,17 @@
 
 from typing import Annotated, Any
 
-from fastapi import Header, Path, Query
+from fastapi import APIRouter, Header, Path, Query
 from fastapi.openapi.docs import get_swagger_ui_html
 from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
 
 from omniagent import errors
 from omniagent.http.bodies import MessageBody, PlainBody, SdkBody
-from omniagent.http.openapi import (
-    ANY_EVENT,
-    PAID,
-    DescribedApp,
-    component_schemas,
-    described,
-    event_schemas,
-    reference,
-)
+from omniagent.http.fields import ShownMessageJson, reference
+from omniagent.http.openapi import PAID, DescribedApp, described
 from omniagent.http.reply_bodies import Decision, RepliedBody, RepliesBody
-from omniagent.http.serving import Problem
-from omniagent.http.shown_messages import ShownMessage, ShownMessageJson
+from omniagent.http.schemas import ANY_EVENT, event_schemas
 from omniagent.messages import Status
 from omniagent.session.ids import ID_PATTERN
 from omniagent.settings import AuthMode
@@ -40,6 +32,9 @@ EVENTS: dict[str, Any] = {
         }
     }
 }
+
+BODIES = (SdkBody, MessageBody, PlainBody, RepliedBody, RepliesBody)
+router = APIRouter(default_response_class=Response)
 
 
 class ChatAnswer(BaseModel):
@@ -70,6 +65,39 @@ class AcceptedMessage(BaseModel):
     stream: str = Field(description="Path of the answer's event stream.")
 
 
+class Decided(BaseModel):
+    """The decision is stored."""
+
+    id: str
+    approved: bool
+
+
+@router.post(
+    "/chat",
+    **described(
+        errors.NotFound,
+        errors.TurnInProgress,
+        errors.NotRegenerable,
+        *ANSWERS,
+        errors.TooManyTurns,
+        errors.QueueFull,
+        errors.TooManyReaders,
+        errors.NoRunQueue,
+        *PAID,
+        takes=BODIES,
+        responses={
+            200: {
+                "description": "The AI SDK's UI message stream, version 1. JSON with `stream=false`.",
+                # Generated clients read the first.
+                "content": {"application/json": {"schema": reference(ChatAnswer.__name__)}, **EVENTS},
+            },
+            202: {
+                "description": "With `background=true`: the message is stored and will be answered.",
+                "model": AcceptedMessage,
+            },
+        },
+    ),
+)
 async def chat(
     stream: Annotated[bool, Query()] = True,
     background: Annotated[bool, Query()] = False,
@@ -87,6 +115,17 @@ async def chat(
     """
 
 
+@router.get(
+    "/chat/{session_id}/stream",
+    **described(
+        errors.TooManyReaders,
+        errors.RegistryUnavailable,
+        responses={
+            200: {"description": "The answer's event stream, from its first event.", "content": EVENTS},
+            204: {"description": "No answer is running, and none has just ended."},
+        },
+    ),
+)
 async def resume(
     session_id: Annotated[str, Path(pattern=RUN_PATTERN, description="The session's id, or an `x-workflow-run-id`.")],
     start_index: Annotated[
@@ -109,82 +148,35 @@ async def resume(
     """
 
 
+@router.post(
+    "/chat/approvals/{request_id}",
+    **described(
+        errors.TurnInProgress,
+        *ANSWERS,
+        errors.TooManyTurns,
+        *PAID,
+        takes=[Decision],
+        responses={
+            200: {
+                "description": "The decision is stored. The turn continues if no other request is open.",
+                "model": Decided,
+            }
+        },
+    ),
+)
 async def decide(request_id: Annotated[str, Path(pattern=ID_PATTERN)]) -> None:
     """Approve or deny a waiting tool call, as any permitted approver. The turn continues for its own user."""
 
 
-class Decided(BaseModel):
-    """The decision is stored."""
-
-    id: str
-    approved: bool
-
-
 def chat_openapi(auth_mode: AuthMode, prefix: str) -> dict[str, Any]:
     """Return the OpenAPI document of the routes, which are served under a prefix."""
-    bodies = (SdkBody, MessageBody, PlainBody, RepliedBody, RepliesBody)
-    models = component_schemas(Problem, ShownMessage, ChatAnswer, Decision, *bodies)
     description = "Streams answers as the AI SDK's UI message stream."
-    app = DescribedApp(TITLE, description, {**models, **event_schemas()}, servers=[{"url": prefix or "/"}])
+    app = DescribedApp(TITLE, description, (ChatAnswer, Decision, *BODIES), servers=[{"url": prefix or "/"}])
     app.state.auth_mode = auth_mode
-    options: dict[str, Any] = {"response_class": Response}
-    app.post(
-        "/chat",
-        **options,
-        **described(
-            errors.NotFound,
-            errors.TurnInProgress,
-            errors.NotRegenerable,
-            *ANSWERS,
-            errors.TooManyTurns,
-            errors.QueueFull,
-            errors.TooManyReaders,
-            errors.NoRunQueue,
-            *PAID,
-            takes=bodies,
-            responses={
-                200: {
-                    "description": "The AI SDK's UI message stream, version 1. JSON with `stream=false`.",
-                    # Generated clients read the first.
-                    "content": {"application/json": {"schema": reference(ChatAnswer.__name__)}, **EVENTS},
-                },
-                202: {
-                    "description": "With `background=true`: the message is stored and will be answered.",
-                    "model": AcceptedMessage,
-                },
-            },
-        ),
-    )(chat)
-    app.get(
-        "/chat/{session_id}/stream",
-        **options,
-        **described(
-            errors.TooManyReaders,
-            errors.RegistryUnavailable,
-            responses={
-                200: {"description": "The answer's event stream, from its first event.", "content": EVENTS},
-                204: {"description": "No answer is running, and none has just ended."},
-            },
-        ),
-    )(resume)
-    app.post(
-        "/chat/approvals/{request_id}",
-        **options,
-        **described(
-            errors.TurnInProgress,
-            *ANSWERS,
-            errors.TooManyTurns,
-            *PAID,
-            takes=[Decision],
-            responses={
-                200: {
-                    "description": "The decision is stored. The turn continues if no other request is open.",
-                    "model": Decided,
-                }
-            },
-        ),
-    )(decide)
-    return app.openapi()
+    app.include_router(router)
+    document = app.openapi()
+    document["components"]["schemas"] |= event_schemas()
+    return document
 
 
 def chat_page() -> HTMLResponse:

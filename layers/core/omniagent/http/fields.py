@@ -1,9 +1,9 @@
-"""The types of fields that requests carry."""
+"""The types of fields that requests and responses carry."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from pydantic import GetCoreSchemaHandler, StringConstraints
+from pydantic import GetCoreSchemaHandler, StringConstraints, WithJsonSchema
 from pydantic_core import core_schema
 
 from omniagent.messages import HIDDEN_CHARACTERS
@@ -36,3 +36,12 @@ Text = Annotated[str, StringConstraints(max_length=MAX_BODY_BYTES)]
 """Text of any length. Pydantic refuses lone surrogates only where a string has a constraint."""
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=120, pattern=LINE_PATTERN)]
 FeedbackText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2_000, pattern=_LINES_PATTERN)]
+
+
+def reference(name: str) -> dict[str, str]:
+    """Return a reference to a component of an OpenAPI document."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+ShownMessageJson = Annotated[dict[str, Any], WithJsonSchema({"allOf": [reference("ShownMessage")]})]
+"""A message in the AI SDK's format, written as it is. Only the document (`schemas`) knows its fields."""

@@ -1,22 +1,17 @@
 """OpenAPI documents: what FastAPI does not find in the routes. It serves the sessions app, but not the chat app."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from fastapi import FastAPI
-from pydantic import BaseModel, TypeAdapter
-from pydantic.alias_generators import to_camel
-from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from pydantic import BaseModel
 
 from omniagent import errors
+from omniagent.http.fields import reference
 from omniagent.http.serving import MEDIA_TYPE, Problem
-from omniagent.protocol.events import DataChunk, StreamEvent
 from omniagent.settings import AuthMode
 
 _Json = dict[str, Any]
-ANY_EVENT = "StreamEvent"
-_COMPONENT = "#/components/schemas/{model}"
 
 SECURITY_SCHEMES: Mapping[AuthMode, dict[str, Any]] = {
     "jwt": {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
@@ -81,50 +76,10 @@ def described(
     return route
 
 
-def reference(name: str) -> _Json:
-    """Return a reference to a component."""
-    return {"$ref": _COMPONENT.format(model=name)}
-
-
-def component_schemas(*models: type[BaseModel]) -> _Json:
-    """Return the components of these models, and of those that they are made of."""
-    inputs: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in models]
-    schemas: _Json = models_json_schema(inputs, ref_template=_COMPONENT)[1]["$defs"]
-    for schema in schemas.values():
-        for field in schema.get("properties", {}).values():
-            field.pop("default", None)  # openapi-typescript takes a field with a default for one that is always there
-    return schemas
-
-
-def event_schemas() -> dict[str, _Json]:
-    """Return the components: one schema for each event, and `StreamEvent` for any of them."""
-    kinds = {f"{kind.__name__}Event": _schema(kind) for kind in StreamEvent.__subclasses__()}
-    either = {"description": "One event of a stream: the JSON of a `data:` line.", "anyOf": [*map(reference, kinds)]}
-    return {**kinds, ANY_EVENT: either}
-
-
-def _schema(kind: type[StreamEvent]) -> _Json:
-    if kind is DataChunk:
-        name: _Json = {"type": "string", "pattern": "^data-"}
-        shown = {"id": {"type": "string"}, "data": {}, "transient": {"type": "boolean"}}
-        return {"type": "object", "properties": {"type": name, **shown}, "required": ["type", "data"]}
-    described = TypeAdapter(kind).json_schema()
-    # An absent value is left out, never null.
-    shown = {to_camel(name): _without_null(schema) for name, schema in described.get("properties", {}).items()}
-    required = [to_camel(field.name) for field in fields(kind) if field.default is not None]
-    name = {"type": "string", "const": kind.type}
-    return {"type": "object", "properties": {"type": name, **shown}, "required": ["type", *required]}
-
-
-def _without_null(schema: _Json) -> _Json:
-    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
-    return kinds[0] if len(kinds) == 1 else {name: value for name, value in schema.items() if name != "default"}
-
-
 class DescribedApp(FastAPI):
-    """FastAPI with components and security schemes that it does not find in the routes."""
+    """FastAPI with the components and security schemes that it does not find in the routes, such as `bodies`."""
 
-    def __init__(self, title: str, description: str, components: Mapping[str, Any], **options: Any) -> None:
+    def __init__(self, title: str, description: str, bodies: Sequence[type[BaseModel]], **options: Any) -> None:
         super().__init__(
             title=title,
             description=description,
@@ -133,13 +88,16 @@ class DescribedApp(FastAPI):
             generate_unique_id_function=lambda route: route.name,
             **options,
         )
-        self._components = components
+        self._bodies = bodies
 
     def openapi(self) -> _Json:
         if self.openapi_schema is None:
+            from omniagent.http.schemas import ShownMessage, component_schemas  # only when a document is read
+
             document = super().openapi()
             found = document.setdefault("components", {})
-            found["schemas"] = {**self._components, **found.get("schemas", {})}
+            components = component_schemas(Problem, ShownMessage, *self._bodies)
+            found["schemas"] = {**components, **found.get("schemas", {})}
             schemes = SECURITY_SCHEMES.get(self.state.auth_mode, {})
             found |= {"securitySchemes": schemes} if schemes else {}
             document["security"] = [{name: []} for name in schemes]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from omniagent.http.fields import FeedbackText, Name
-from omniagent.http.shown_messages import ShownMessageJson
+from omniagent.http.fields import FeedbackText, Name, ShownMessageJson
 from omniagent.messages import Feedback, Rating, RequestKind, ToolPart
 from omniagent.persistence.catalog import Page, tree_cursor
 from omniagent.persistence.documents import Session, api_values

@@ -16,7 +16,7 @@ from omniagent.app.application import Application
 from omniagent.http.auth import Authenticate, Caller, find_caller
 from omniagent.http.bodies import read_model
 from omniagent.http.fields import LINE_PATTERN
-from omniagent.http.openapi import PAID, DescribedApp, component_schemas, described
+from omniagent.http.openapi import PAID, DescribedApp, described
 from omniagent.http.resources import (
     Accepted,
     ApprovalList,
@@ -35,8 +35,7 @@ from omniagent.http.resources import (
     SummaryResource,
     UsageResource,
 )
-from omniagent.http.serving import Problem, serve
-from omniagent.http.shown_messages import ShownMessage
+from omniagent.http.serving import serve
 from omniagent.invocation import time_left
 from omniagent.persistence.catalog import Catalog, waiting_cursor
 from omniagent.persistence.documents import Session
@@ -113,7 +112,7 @@ def sessions_app(application: Application, *, authenticate: Authenticate | None 
     app = DescribedApp(
         "OmniAgent sessions",
         "Lists, reads, renames, stops and deletes a user's chats. This page loads its scripts from a CDN.",
-        component_schemas(Problem, ShownMessage, NewSession, NewName, NewFeedback, StopRequest, NewBranch),
+        bodies=(NewSession, NewName, NewFeedback, StopRequest, NewBranch),
         docs_url="/docs" if is_documented else None,
         openapi_url="/openapi.json" if is_documented else None,
     )
