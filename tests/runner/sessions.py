@@ -1,9 +1,12 @@
 """Sessions of one user in memory, and a look at what they leave behind."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
+
+import pytest
 
 from omniagent import (
     Agent,
@@ -180,6 +183,15 @@ async def until(is_true: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(60):
         while not await is_true():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
+
+
+@contextmanager
+def moved_loop(seconds: float) -> Iterator[None]:
+    """Move the clock of the event loop's timers, so that those of the next seconds are due now."""
+    loop = asyncio.get_running_loop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "time", lambda now=loop.time: now() + seconds)
+        yield
 
 
 def other_tasks() -> set["asyncio.Task[object]"]:

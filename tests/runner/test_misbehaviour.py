@@ -15,7 +15,6 @@ from omniagent import (
     RunResult,
     ToolError,
     TurnHooks,
-    aio,
     tool,
 )
 from omniagent.ai.context import Callbacks
@@ -185,7 +184,7 @@ async def test_a_tool_fails_alone_whatever_it_raises(
 async def test_a_tool_that_ignores_its_cancellation_does_not_keep_the_turn_from_ending(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aio, "STOP_SECONDS", 0.01)
+    monkeypatch.setattr("omniagent.turns.engine.turn.STOP_SECONDS", 0.01)
     started, leave = asyncio.Event(), asyncio.Event()
 
     @tool

@@ -6,57 +6,46 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, InMemorySessionManager, Overrides, RunResult, Settings, TurnHooks
+from omniagent import Agent, Overrides, RunResult, TurnHooks
 from omniagent.ai import prompts
-from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.fallback import FallbackProvider
 from omniagent.errors import ModelUnavailable
 from omniagent.messages import Usage
 from omniagent.providers import LLMProvider, ModelFinish
-from omniagent.testing import Gate, InMemoryStore, ScriptedModel
+from omniagent.session.summaries import NAME_SECONDS
+from omniagent.testing import Gate, ScriptedModel
+from tests.fixtures.conversation import QUICK
+from tests.runner.sessions import Sessions, moved_loop
 
-NAMING = Settings(tick_seconds=0.02, name_sessions=True)
 
+class Chat(Sessions):
+    """A session that is named, and what its names cost."""
 
-class Chat:
-    """A session in memory, its runner, and what its hooks heard."""
+    def __init__(self, model: LLMProvider) -> None:
+        super().__init__(replace(QUICK, name_sessions=True))
+        self.model = model
+        self.costs: list[tuple[str, bool]] = []
+        """The purpose of each call that was made beside an answer, and whether its cost is estimated."""
 
-    def __init__(self, model: LLMProvider, settings: Settings = NAMING) -> None:
-        self.session = InMemorySessionManager("ada", "chat", store=InMemoryStore(), settings=settings)
-        self.costs: list[str] = []
-        self.estimated: list[bool] = []
-        self.over = asyncio.Event()
-        hooks = TurnHooks(on_end=self._end, on_model_call=self._cost)
-        self.runner = TurnOperator(Agent("helper", ""), self.session, provider=model, hooks=hooks)
-
-    async def _end(self, _: RunResult) -> None:
-        self.over.set()
-
-    def _cost(self, purpose: str, usage: Usage) -> None:
-        self.costs.append(purpose)
-        self.estimated.append(usage.estimated)
-
-    async def ask(self, text: str) -> RunResult:
+    async def ask(self, text: str = "Hi") -> RunResult:
         """Ask, and wait until nothing more is done for the turn."""
-        self.over.clear()
-        result = await self.runner.run(text)
-        await self.over.wait()
-        return result
+        hooks = TurnHooks(on_model_call=lambda purpose, usage: self.costs.append((purpose, usage.estimated)))
+        stream = await self.runner(self.model, hooks=hooks).start(text)
+        await stream.ended()
+        return await stream.result()
 
     async def name(self) -> str | None:
-        head = await self.session.head()
-        return head.name if head else None
+        return (await self.head()).name
 
 
-async def test_an_agent_may_have_prompts_of_its_own_for_summaries_and_names() -> None:
+async def test_an_agent_may_have_prompts_of_its_own_for_summaries_and_names(sessions: Sessions) -> None:
     own = Overrides(model="small", instructions="In three bullet points.")
     for naming, told, named_by in (
         (None, prompts.NAME_CHAT, "small"),
         (Overrides(instructions="In one word."), "In one word.", "scripted"),
     ):
-        model = ScriptedModel(default="Hello.")
-        session = InMemorySessionManager("ada", "chat", store=InMemoryStore())
-        runner = TurnOperator(Agent("helper", "", summary=own, naming=naming), session, provider=model)
+        model, session = ScriptedModel(default="Hello."), sessions.session(named_by)
+        runner = sessions.runner(model, agent=Agent("helper", "", summary=own, naming=naming), session=session)
         for _ in range(2):
             await runner.run("Hi.")
         await runner.name()
@@ -68,10 +57,12 @@ async def test_an_agent_may_have_prompts_of_its_own_for_summaries_and_names() ->
 
 async def test_the_first_answer_names_its_session_once_and_it_is_paid_for() -> None:
     chat = Chat(ScriptedModel("Hello.", "Again.", name="A greeting"))
-    await chat.ask("Hi")
+    await chat.ask()
     assert await chat.name() == "A greeting"
+    await chat.session().rename("Mine", was="A greeting")
     await chat.ask("Hi again")
-    assert (chat.costs, chat.estimated) == (["name"], [False])
+    assert await chat.name() == "Mine", "a name that somebody chose stands"
+    assert chat.costs == [("name", False)]
 
 
 BREAKS: list[Any] = ["A gree", ModelUnavailable()]
@@ -88,54 +79,55 @@ BREAKS: list[Any] = ["A gree", ModelUnavailable()]
 )
 async def test_a_name_whose_usage_is_not_reported_is_estimated(model: LLMProvider, estimated: list[bool]) -> None:
     chat = Chat(model)
-    await chat.ask("Hi")
-    assert (chat.costs, chat.estimated) == (["name"] * len(estimated), estimated)
+    await chat.ask()
+    assert chat.costs == [("name", each) for each in estimated]
 
 
 REFUSED = ["I cannot help with that.", ModelFinish("content-filter", Usage(5, 5))]
 
 
 @pytest.mark.parametrize(
-    ("answer", "name"), [("<think>\nHm.\n</think>\n\nA greeting", "A greeting"), (REFUSED, "Hi Bo")]
+    ("answer", "name"),
+    [
+        ("<think>\nHm.\n</think>\n\nA greeting", "A greeting"),
+        (REFUSED, "Hi Bo"),
+        (KeyError("choices"), None),
+    ],
 )
-async def test_neither_reasoning_nor_a_refusal_names_a_session(answer: Any, name: str) -> None:
+async def test_neither_reasoning_nor_a_refusal_nor_a_fault_names_a_session(answer: Any, name: str | None) -> None:
     chat = Chat(ScriptedModel("Hello.", name=answer))
-    await chat.ask("Hi Bo")
+    assert (await chat.ask("Hi Bo")).status == "complete"
     assert await chat.name() == name
 
 
 async def test_the_answer_is_complete_before_its_session_has_a_name() -> None:
     gate = Gate()
     chat = Chat(ScriptedModel("Hello.", name=["A ", gate, "greeting"]))
-    stream = await chat.runner.start("Hi")
+    stream = await chat.runner(chat.model).start("Hi")
     shown = [event.type async for event in stream]
     assert (shown.count("finish"), (await stream.result()).status) == (1, "complete")
     await gate.reached()
     assert await chat.name() is None
     gate.set()
-    await chat.over.wait()
+    await stream.ended()
     assert await chat.name() == "A greeting"
 
 
-async def test_a_turn_ends_although_naming_its_session_raises() -> None:
-    chat = Chat(ScriptedModel("Hello.", "Again.", name=KeyError("choices")))
-    stream = await chat.runner.start("Hi")
-    await stream.ended()
-    assert (chat.over.is_set(), await chat.name()) == (True, None)
-
-
 async def test_without_the_setting_nothing_is_named() -> None:
-    chat = Chat(ScriptedModel("Hello.", name="A greeting"), replace(NAMING, name_sessions=False))
-    await chat.ask("Hi")
+    chat = Chat(ScriptedModel("Hello.", name="A greeting"))
+    chat.settings = QUICK
+    await chat.ask()
     assert (await chat.name(), chat.costs) == (None, [])
 
 
-async def test_a_name_that_somebody_chose_stands() -> None:
-    chat = Chat(ScriptedModel("Hello.", "Again.", name="A greeting"))
-    await chat.ask("Hi")
-    await chat.session.rename("Mine", was="A greeting")
-    await chat.ask("Hi again")
-    assert await chat.name() == "Mine"
+async def test_a_silent_model_names_a_chat_by_its_first_words(sessions: Sessions) -> None:
+    gate = Gate()
+    runner = sessions.runner(ScriptedModel("Hello.", name=["A", gate]))
+    await runner.run("Where is the library of Alexandria?")
+    naming = asyncio.create_task(runner.name())
+    await gate.reached()
+    with moved_loop(NAME_SECONDS):
+        assert await naming == "Where is the library of Alexandria?"
 
 
 def test_a_long_name_ends_with_a_whole_word() -> None:

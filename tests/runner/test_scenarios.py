@@ -3,18 +3,15 @@
 import asyncio
 import time
 from dataclasses import replace
-from functools import partial
-
-import pytest
 
 from omniagent import Agent, tool
-from omniagent.ai import runner
 from omniagent.messages import ORPHAN_ERROR, Usage
 from omniagent.session import window
-from omniagent.turns.setup import TimeLimit
+from omniagent.testing import Gate, ScriptedModel
 from tests.fixtures.conversation import QUICK, Conversation, Json, each_api, events_of, seen
 from tests.fixtures.stream import check_order, outline
 from tests.runner.scenarios import SCENARIOS, STEP, agent, call, said, text, used
+from tests.runner.sessions import Sessions, moved_loop
 
 
 def stored_parts(answer: Json) -> list[Json]:
@@ -110,18 +107,18 @@ async def test_stopped_during_a_tool(conversation: Conversation) -> None:
     assert ended.is_set()
 
 
-async def test_out_of_time(conversation: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process near its end: three seconds are for the answer, and a minute for storing it."""
-    limit = partial(TimeLimit, margin_seconds=60.0, opened_at=time.monotonic() - 1_000)
-    monkeypatch.setattr(runner, "TimeLimit", limit)
-    left = conversation.model.disconnects
-    events = await conversation.ask("[stall] [echo:one two three four]", deadline=time.monotonic() + 63)
+async def test_out_of_time(sessions: Sessions) -> None:
+    gate = Gate()
+    runner = sessions.runner(ScriptedModel(["one two three", gate, " four"]))
+    turn = await runner.start("Hello?", deadline=time.monotonic() + 600)
+    await gate.reached()
+    with moved_loop(600):
+        events = await events_of(turn)
+        await turn.ended()
     check_order(events)
     ending = ["abort deadline", "finish other", "data-session cancelled"]
     assert outline(events) == ["start", "start-step", *text("one two three"), "finish-step", *ending]
-    stored = conversation.answer
-    assert (stored["parts"], stored["status"]) == ([STEP, said("one two three")], "cancelled")
-    await conversation.model.until(lambda model: model.disconnects > left)
+    assert sessions.history[-1][1:] == ("one two three", "cancelled")
 
 
 async def test_a_tool_whose_timeout_is_longer_than_the_turn_gets_the_time_there_is(conversation: Conversation) -> None:

@@ -1,6 +1,5 @@
 """What a team can put into a turn: typed output, its own context, models by name, an end in order."""
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -10,31 +9,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from omniagent import (
-    Agent,
-    ConfigurationError,
-    InMemorySessionManager,
-    Query,
-    RunContext,
-    Settings,
-    TurnHooks,
-    tool,
-)
+from omniagent import Agent, ConfigurationError, InMemorySessionManager, Query, RunContext, TurnHooks, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelEvent
-from omniagent.errors import (
-    NotFound,
-    RegistryUnavailable,
-    SessionErased,
-)
+from omniagent.errors import NotFound
 from omniagent.messages import DataPart
 from omniagent.protocol.events import DataSession, TextDelta
 from omniagent.providers import FallbackProvider, LLMProvider, ModelRequest, ModelText, ModelToolDelta
-from omniagent.session.summaries import NAME_SECONDS
 from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
 from tests.fixtures.conversation import Conversation, each_api
-
-QUICK = Settings(tick_seconds=0.02)
+from tests.runner.sessions import Sessions, ask, texts_of
 
 
 class Weather(BaseModel):
@@ -42,29 +26,13 @@ class Weather(BaseModel):
     degrees: int = Field(ge=-90, le=60)
 
 
-def session(session_id: str = "chat", settings: Settings = QUICK) -> InMemorySessionManager:
-    return InMemorySessionManager("ada", session_id, store=InMemoryStore(), settings=settings)
-
-
-@each_api
-async def test_an_agent_with_output_answers_with_a_validated_model_on_every_api(conversation: Conversation) -> None:
-    asked = conversation.but(agent=Agent("weather", "Tell the weather.", output=Weather))
-    stream = asked.runner().run_stream('[echo:{"city": "Lisbon", "degrees": 21}]')
-    text = "".join([event.delta async for event in stream if event.type == "text-delta"])  # type: ignore[attr-defined]
-    result = await stream.result()
-    assert result.output == Weather(city="Lisbon", degrees=21)
-    assert text == result.text, "streamed as it is"
-    body = asked.model.requests[-1].body
-    if "output_config" in body:  # Anthropic's schemas have no name and are always strict
-        assert body["output_config"]["format"]["schema"]["required"] == ["city", "degrees"]
-        return
-    schema = body["text"]["format"] if "text" in body else body["response_format"]["json_schema"]
-    assert (schema["name"], schema["strict"]) == ("Weather", True)
+WEATHER = Agent("weather", "Tell the weather.", output=Weather)
+GOOD, LISBON = '{"city": "Lisbon", "degrees": 21}', Weather(city="Lisbon", degrees=21)
 
 
 @each_api
 async def test_an_answer_that_does_not_validate_is_repaired_on_every_api(conversation: Conversation) -> None:
-    asked = conversation.but(agent=Agent("weather", "Tell the weather.", output=Weather))
+    asked = conversation.but(agent=WEATHER)
     before = len(asked.model.requests)
     result = await asked.runner().run('[echo:{"city": "Lisbon", "degrees": 210}]')
     assert (result.status, type(result.output)) == ("complete", Weather)
@@ -76,54 +44,44 @@ async def test_an_answer_that_does_not_validate_is_repaired_on_every_api(convers
     assert ["210" in str(shown[-2]), "less than or equal to 60" in str(shown[-1])] == [True, True]
 
 
-async def test_a_rejected_answer_is_withdrawn_from_the_stream_and_the_message() -> None:
-    good = '{"city": "Lisbon", "degrees": 21}'
-    runner = TurnOperator(
-        Agent("weather", "", output=Weather), session(), provider=ScriptedModel(["no ", "JSON"], good, default=good)
-    )
-    stream = runner.run_stream("Lisbon?")
+async def test_a_rejected_answer_is_withdrawn_from_the_stream_and_the_message(sessions: Sessions) -> None:
+    stream = sessions.runner(ScriptedModel(["no ", "JSON"], GOOD, default=GOOD), agent=WEATHER).run_stream("Lisbon?")
     events = [event async for event in stream]
     result = await stream.result()
-    kinds = [event.type for event in events]
-    kept = events[kinds.index("reset-step") :]
-    assert "".join(event.delta for event in kept if isinstance(event, TextDelta)) == result.text == good
+    kept = events[[event.type for event in events].index("reset-step") :]
+    assert "".join(event.delta for event in kept if isinstance(event, TextDelta)) == result.text == GOOD
     [data] = [event for event in events if isinstance(event, DataSession)]
     assert result.metadata["output"] == data.data["output"] == {"city": "Lisbon", "degrees": 21}
     assert (result.metadata["stepCount"], result.usage.output_tokens) == (1, 7), "both attempts are paid for"
 
 
-async def test_a_retry_that_joins_or_replays_a_typed_answer_has_its_output() -> None:
-    gate = Gate()
-    model = ScriptedModel("no JSON", ['{"city": "Lisbon", ', gate, '"degrees": 21}'])
-    runner = TurnOperator(Agent("weather", "", output=Weather), session(), provider=model, registry=MemoryRegistry())
-    first = await runner.start(Query("Lisbon?", "m1"))
-    await gate.reached()
-    joined = await runner.start(Query("Lisbon?", "m1"))
-    gate.set()
-    results = [await first.result(), await joined.result(), await runner.run(Query("Lisbon?", "m1"))]
-    assert [result.output for result in results] == [Weather(city="Lisbon", degrees=21)] * 3
-    assert model.remaining == 0
-
-
-async def test_a_typed_answer_that_does_not_fit_a_changed_model_is_replayed_without_output() -> None:
+async def test_a_retry_that_joins_or_replays_a_typed_answer_has_its_output(sessions: Sessions) -> None:
     class Forecast(BaseModel):
         days: int
 
-    chat, model = session(), ScriptedModel('{"city": "Lisbon", "degrees": 21}')
-    await TurnOperator(Agent("weather", "", output=Weather), chat, provider=model).run(Query("Lisbon?", "m1"))
-    result = await TurnOperator(Agent("weather", "", output=Forecast), chat, provider=model).run(Query("Lisbon?", "m1"))
-    assert (result.status, result.output) == ("complete", None)
+    gate = Gate()
+    model = ScriptedModel("no JSON", ['{"city": "Lisbon", ', gate, '"degrees": 21}'])
+    runner = sessions.runner(model, agent=WEATHER)
+    first = await runner.start(ask("m1"))
+    await gate.reached()
+    joined = await runner.start(ask("m1"))
+    gate.set()
+    results = [await first.result(), await joined.result(), await runner.run(ask("m1"))]
+    assert [result.output for result in results] == [LISBON] * 3
+    changed = await sessions.runner(model, agent=Agent("weather", "", output=Forecast)).run(ask("m1"))
+    assert (changed.status, changed.output) == ("complete", None), "it does not fit the new model"
+    assert model.remaining == 0
 
 
-async def test_an_answer_that_never_validates_fails_after_one_repair_round() -> None:
+async def test_an_answer_that_never_validates_fails_after_one_repair_round(sessions: Sessions) -> None:
     model = ScriptedModel("no JSON", "still none", "never asked")
-    result = await TurnOperator(Agent("weather", "", output=Weather), session(), provider=model).run("Lisbon?")
+    result = await sessions.runner(model, agent=WEATHER).run("Lisbon?")
     assert (result.status, result.metadata["errorCode"], result.output) == ("failed", "invalid_output", None)
     assert result.text.startswith("Sorry"), "neither attempt is shown"
     assert model.remaining == 1
 
 
-async def test_a_tool_knows_its_user_its_call_and_what_the_agent_opened_once() -> None:
+async def test_a_tool_knows_its_user_its_call_and_what_the_agent_opened_once(sessions: Sessions) -> None:
     opened: list[str] = []
     calls: list[tuple[str, str | None, str | None, dict[str, str]]] = []
 
@@ -137,46 +95,27 @@ async def test_a_tool_knows_its_user_its_call_and_what_the_agent_opened_once() -
     async def refund(order: str, context: RunContext[dict[str, str]]) -> str:
         """Refund an order of the caller's."""
         calls.append((context.user, context.category, context.call_id, context.deps))
-        context.emit("progress", {"percent": 50}, id="refund")
-        context.emit("progress", {"percent": 100}, id="refund")
+        for percent in (50, 100):
+            context.emit("progress", {"percent": percent}, id="refund")
         return "refunded" if context.deps.get(order) == context.user else "not yours"
 
     agent = Agent("shop", "", [refund], deps=shop)
-    store = InMemoryStore()
     for category in ("silver", "gold"):
         model = ScriptedModel(ToolCall("refund", {"order": "42"}, call_id=f"call-{category}"), "Done.")
-        chat = InMemorySessionManager("ada", "chat", store=store, settings=QUICK, category=category)
-        result = await TurnOperator(agent, chat, provider=model).run("Refund 42")
+        runner = sessions.runner(model, agent=agent, session=sessions.session(category=category))
+        result = await runner.run("Refund 42")
         assert [part.data for part in result.parts if isinstance(part, DataPart)] == [{"percent": 100}]
         assert "context" not in str(model.requests[0].tools)
     await agent.aclose()
-    assert calls == [
-        ("ada", "silver", "call-silver", {"42": "ada"}),
-        ("ada", "gold", "call-gold", {"42": "ada"}),
-    ]
+    assert calls == [("ada", each, f"call-{each}", {"42": "ada"}) for each in ("silver", "gold")]
     assert opened == ["open", "closed"]
 
 
-async def test_a_session_without_a_turn_has_no_name_and_nothing_to_resume() -> None:
-    runner = TurnOperator(Agent("helper", ""), session(), provider=ScriptedModel())
+async def test_a_session_without_a_turn_has_no_name_and_nothing_to_resume(sessions: Sessions) -> None:
+    runner = sessions.runner(ScriptedModel())
     assert await runner.resume() is None
     with pytest.raises(NotFound):
         await runner.name()
-
-
-def test_a_silent_model_names_a_chat_by_its_first_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def named() -> str:
-        gate = Gate()
-        runner = TurnOperator(Agent("helper", ""), session(), provider=ScriptedModel("Hello.", name=["A", gate]))
-        await runner.run("Where is the library of Alexandria?")
-        naming = asyncio.create_task(runner.name())
-        await gate.reached()
-        loop = asyncio.get_running_loop()
-        monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + NAME_SECONDS)
-        return await naming
-
-    # A loop of its own: its clock is moved.
-    assert asyncio.run(named()) == "Where is the library of Alexandria?"
 
 
 class Bare(LLMProvider):
@@ -188,7 +127,8 @@ class Bare(LLMProvider):
 
 
 def made(**options: Any) -> TurnOperator:
-    return TurnOperator(**{"agent": Agent("helper", ""), "session": session(), "provider": ScriptedModel(), **options})
+    given = {"agent": Agent("helper", ""), "session": Sessions().session(), "provider": ScriptedModel(), **options}
+    return TurnOperator(**given)
 
 
 async def awaited(*_: object) -> None: ...
@@ -205,9 +145,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r"Bare has no model: call super\(\).__init__\(model\)": lambda: made(provider=Bare()),
     "^Runner: agent must be an instance of Agent or Project, not <class": lambda: made(agent=Agent),
     "^Runner: session must be an instance of SessionManager, not 'ada'": lambda: made(session="ada"),
-    "^Runner: providers must be an instance of ProviderPool, not {'acme'": lambda: made(
-        providers={"acme": ScriptedModel()}
-    ),
+    "^Runner: providers must be an instance of ProviderPool, not {'acme'": lambda: made(providers={"acme": Bare()}),
     "^Runner: registry must be an instance of TurnRegistry, not <class": lambda: made(registry=MemoryRegistry),
     "^Runner: hooks must be an instance of TurnHooks, not {}": lambda: made(hooks={}),
     "^Runner: budget must be an instance of Budget, not 5": lambda: made(budget=5),
@@ -266,8 +204,8 @@ class Careless(LLMProvider):
         ([ModelToolDelta("c1", "{")], "no tool call 'c1' is open: yield ModelToolStart before ModelToolDelta"),
     ],
 )
-async def test_a_turn_fails_with_what_its_provider_left_out(events: list[Any], said: str) -> None:
-    result = await TurnOperator(Agent("helper", ""), session(), provider=Careless(*events)).run("?")
+async def test_a_turn_fails_with_what_its_provider_left_out(sessions: Sessions, events: list[Any], said: str) -> None:
+    result = await sessions.runner(Careless(*events)).run("?")
     assert result.status == "failed"
     assert re.match(said, str(result.error))
 
@@ -287,47 +225,25 @@ def test_a_provider_whose_stream_cannot_be_one_is_refused_where_it_is_written() 
 
 
 @pytest.mark.parametrize("query", [None, 3, [{"role": "user", "content": "Hi"}], Query(None)])  # type: ignore[arg-type]
-async def test_a_query_that_is_no_text_is_refused(query: Any) -> None:
+async def test_a_query_that_is_no_text_is_refused(sessions: Sessions, query: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"the query is .*: write text, or Query\(text"):
-        await TurnOperator(Agent("helper", ""), session(), provider=ScriptedModel()).run(query)
+        await sessions.runner(ScriptedModel()).run(query)
 
 
-async def test_an_erased_session_is_gone_and_its_running_turn_is_lost() -> None:
-    chat, gate = session(), Gate()
-    runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("One.", ["Half", gate]))
-    await runner.run(Query("First", "m1"))
-    stream = await runner.start(Query("Second", "m2"))
-    await gate.reached()
-    assert await runner.erase_session()
-    assert not (await stream.result()).stored
-    assert await chat.head() is None
+async def test_an_erased_session_is_gone_with_what_runs_and_waits_in_it(sessions: Sessions) -> None:
+    model, first, _ = await sessions.answering()
+    second = await sessions.runner(model).start(ask("m2", "queue"))
+    assert await sessions.runner(model).erase_session()
+    assert not (await first.result()).stored
+    assert [event.type async for event in second] == ["error"]
+    assert not sessions.store.sessions
     with pytest.raises(NotFound):
-        await runner.erase()
-    await stream.ended()
-    again = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("New."))
-    assert (await again.run(Query("First", "m1"))).turn_number == 1
+        await sessions.runner(model).erase()
+    assert await texts_of(await sessions.runner(ScriptedModel("New.")).start(ask("m1"))) == ["New."]
 
 
-async def test_a_session_is_gone_before_anything_of_it_is_deleted() -> None:
-    class Failing(MemoryRegistry):
-        async def erase(self, owner: str, limit: int = 500) -> bool:
-            raise RegistryUnavailable("down")
-
-    chat = session()
-    await TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("One.")).run(Query("First", "m1"))
-    runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel(), registry=Failing())
-    with pytest.raises(RegistryUnavailable):
-        await runner.erase()
-    assert await chat.head() is None
-    with pytest.raises(SessionErased):
-        await runner.run(Query("Second", "m2"))
-    assert await TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel()).erase_session(), (
-        "the same request again goes on"
-    )
-
-
-async def test_a_team_deletes_what_it_has_stored_of_a_session_and_of_a_user() -> None:
-    chat, calls, failures = session(), list[tuple[str, str | None]](), 1
+async def test_a_team_deletes_what_it_has_stored_of_a_session_and_of_a_user(sessions: Sessions) -> None:
+    chat, calls, failures = sessions.session(), list[tuple[str, str | None]](), 1
 
     async def on_erase(user: str, session_id: str | None) -> None:
         nonlocal failures
@@ -336,7 +252,7 @@ async def test_a_team_deletes_what_it_has_stored_of_a_session_and_of_a_user() ->
             raise OSError("the team's store is down")
         calls.append((user, session_id))
 
-    runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("One."), hooks=TurnHooks(on_erase=on_erase))
+    runner = sessions.runner(ScriptedModel("One."), hooks=TurnHooks(on_erase=on_erase))
     await runner.run("Hello")
     assert not await runner.erase_user()
     assert await chat.head() is None, "nobody reads it any more"

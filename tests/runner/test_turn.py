@@ -9,7 +9,7 @@ from omniagent import Agent, Callbacks, RunContext, RunResult
 from omniagent.ai.providers.llm_provider import Overrides
 from omniagent.errors import StorageUnavailable, ToolError
 from omniagent.session.live import Change
-from tests.fixtures.conversation import Conversation, HeldBack, each_api, read, seen
+from tests.fixtures.conversation import Conversation, HeldBack, read, seen
 from tests.fixtures.package_log import logged
 from tests.runner.scenarios import STEP, add, lookup, said
 
@@ -50,18 +50,6 @@ async def test_finish_is_sent_only_once_the_answer_is_stored(conversation: Conve
     await reading
     await seen(turn, "finish")
     assert [message["role"] for message in conversation.messages] == ["user", "assistant"]
-
-
-@each_api
-async def test_run_gives_and_stores_what_the_stream_would(conversation: Conversation) -> None:
-    asked = conversation.but(agent=Agent("helper", "Be helpful.", [add]))
-    result = await asked.runner().run('[reason] [tool:add {"a": 1, "b": 2}] [then] [echo:Three.]')
-    assert (result.status, result.finish_reason, result.text) == ("complete", "stop", "Three.")
-    assert (result.turn_number, result.tool_calls, result.tool_errors, result.stored) == (1, 1, 0, True)
-    assert [part["type"] for part in asked.answer["parts"]] == ["step-start", "reasoning", "tool", "step-start", "text"]
-    assert asked.answer["usage"] == result.usage.to_dict()
-    assert asked.answer["client_message_id"] == result.message_id
-    assert all(request.body["stream"] for request in asked.model.requests[-2:]), "a silent call would be paid twice"
 
 
 async def test_cancelling_run_stores_what_there_is_before_the_cancellation_goes_on(

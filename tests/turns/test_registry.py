@@ -13,23 +13,31 @@ from local.ports import free_port
 from omniagent import MongoBackendAdapter, MongoTurnRegistry
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, RegistryMisconfigured, RegistryUnavailable
-from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
 from omniagent.turns.journal.readers import fold
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import MAX_CHUNK_BYTES, Chunk, Signals, TurnRegistry
-from tests.fixtures.conversation import Clock, dynamodb_api, registry_of
+from tests.fixtures.conversation import Clock, dynamodb_api
 from tests.fixtures.endpoint import Endpoint
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=["memory", "mongodb", "dynamodb"])
-async def registry(
-    request: pytest.FixtureRequest, clock: Clock, registry_store: ConversationStore | None
-) -> AsyncIterator[TurnRegistry]:
-    async with registry_of(request, clock, registry_store) as registry:
-        yield registry
+def opened(request: pytest.FixtureRequest, clock: Clock) -> TurnRegistry:
+    if request.param == "memory":
+        return MemoryRegistry(clock=clock)
+    if request.param == "mongodb":
+        return MongoTurnRegistry(request.getfixturevalue("store"), clock=clock)
+    api = dynamodb_api(request.getfixturevalue("aws").endpoint)
+    return DynamoRegistry(request.getfixturevalue("turns_table"), api=api, clock=clock)
+
+
+@pytest.fixture
+async def registry(opened: TurnRegistry) -> AsyncIterator[TurnRegistry]:
+    yield opened
+    if isinstance(opened, DynamoRegistry):
+        await opened.aclose()
 
 
 @pytest.fixture
