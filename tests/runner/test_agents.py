@@ -1,21 +1,16 @@
 """Several agents in one project: a session's first message chooses, and the session keeps its agent."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
-from omniagent import Agent, Budget, InMemorySessionManager, MongoSessionManager, Project, Query, SessionManager, tool
+from omniagent import Agent, Budget, InMemorySessionManager, Project, Query, SessionManager, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import BudgetExceeded, ConfigurationError, Forbidden, InvalidRequest
-from omniagent.persistence.store import ConversationStore
-from omniagent.session.ids import new_id
-from omniagent.settings import Settings
 from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
 from tests.fixtures.live_turns import begin_turn
-
-SessionOf = Callable[[str], SessionManager]
-SETTINGS = Settings(context_max_turns=1)
+from tests.runner.conftest import SessionOf
+from tests.runner.sessions import texts_of
 
 
 @tool
@@ -44,17 +39,6 @@ class Company:
             **self.options,  # type: ignore[arg-type]  # of a test
         )
         return TurnOperator(project, session, counter=self.counter, registry=self.registry)
-
-
-@pytest.fixture(params=["memory", "mongodb"])
-def session_of(request: pytest.FixtureRequest) -> SessionOf:
-    """Sessions of one user, in a store."""
-    user = f"user-{new_id()}"
-    if request.param == "memory":
-        memory = InMemoryStore()
-        return lambda name: InMemorySessionManager(user, name, store=memory, settings=SETTINGS)
-    store: ConversationStore = request.getfixturevalue("store")
-    return lambda name: MongoSessionManager(store, user, name, settings=SETTINGS)
 
 
 async def test_a_session_keeps_the_agent_of_its_first_message(session_of: SessionOf) -> None:
@@ -134,15 +118,11 @@ async def test_a_session_whose_agent_is_gone_says_what_to_do() -> None:
 async def test_a_dead_turn_and_a_message_in_line_are_answered_by_the_sessions_agent(session_of: SessionOf) -> None:
     company = Company()
     await company.runner(session_of("chat")).accept(Query("How much?", "m1", agent="sales"))
-    stream = await company.runner(session_of("chat")).take_up()
-    assert stream is not None
-    assert (await stream.result()).text == "Buy it."
-    await stream.ended()
-    await begin_turn(session_of("chat"), "And two?", message_id="m2", is_dead=True)
-    stream = await company.runner(session_of("chat")).take_up()
-    assert stream is not None
-    assert (await stream.result()).text == "Buy it."
-    await stream.ended()
+    for _ in range(2):
+        stream = await company.runner(session_of("chat")).take_up()
+        assert stream is not None
+        assert await texts_of(stream) == ["Buy it."]
+        await begin_turn(session_of("chat"), "And two?", message_id="m2", is_dead=True)
 
 
 async def test_an_agents_own_budget_limits_each_user_of_it() -> None:

@@ -1,7 +1,6 @@
 """The library without a server: a project's runner, and what a session has kept."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -11,22 +10,19 @@ from omniagent import (
     Budget,
     Callbacks,
     InMemorySessionManager,
-    MongoSessionManager,
     Project,
     Query,
     RunContext,
     Runner,
     RunResult,
-    SessionManager,
     Settings,
     ToolRequest,
     tool,
 )
 from omniagent.errors import BudgetExceeded, ConfigurationError, Forbidden, TurnInProgress, UnknownRequest
-from omniagent.persistence.store import ConversationStore
-from omniagent.session.ids import new_id
-from omniagent.session.manager import SessionDirectory
 from omniagent.testing import Gate, InMemoryStore, ScriptedModel, ToolCall
+from tests.runner.conftest import SessionOf
+from tests.runner.sessions import Sessions
 
 
 @tool(approval=True)
@@ -37,6 +33,9 @@ async def pay(amount: int) -> str:
 
 def nobody(approver: Approver, request: ToolRequest) -> bool:
     return False
+
+
+HELPER = Agent("helper", "")
 
 
 async def test_a_runner_of_a_project_knows_its_settings_providers_budgets_and_approvers() -> None:
@@ -65,22 +64,7 @@ async def test_a_session_keeps_the_settings_that_it_was_created_with() -> None:
     assert session.settings.model == "other/y"
 
 
-@pytest.fixture(params=["memory", "mongodb"])
-def place(request: pytest.FixtureRequest) -> tuple[SessionDirectory, Callable[[str], SessionManager]]:
-    """A store, and the sessions of one user in it."""
-    user = f"user-{new_id()}"
-    if request.param == "memory":
-        memory = InMemoryStore()
-        return memory, lambda name: InMemorySessionManager(user, name, store=memory)
-    store: ConversationStore = request.getfixturevalue("store")
-    return store, lambda name: MongoSessionManager(store, user, name)
-
-
-Place = tuple[SessionDirectory, Callable[[str], SessionManager]]
-
-
-async def test_messages_sessions_and_open_requests_are_found_again(place: Place) -> None:
-    store, session_of = place
+async def test_messages_sessions_and_open_requests_are_found_again(session_of: SessionOf) -> None:
     model = ScriptedModel("One.", "Two.", ToolCall("pay", {"amount": 5}), "Paid.")
     agent = Agent("shop", "Sell.", [pay])
     for text in ("First", "Second"):
@@ -94,12 +78,10 @@ async def test_messages_sessions_and_open_requests_are_found_again(place: Place)
     assert [await again.history(before=number) for number in (1, 0)] == [[], []]
     assert await again.requests() == []
 
-    user = session_of("any").user
+    store, user = session_of("any").store, session_of("any").user
     newest, oldest = await store.list_sessions(user)
     assert [(each.session_id, each.latest_turn_number) for each in (newest, oldest)] == [("shop", 1), ("chat", 2)]
-    assert (newest.waiting_until is not None, oldest.waiting_until) == (True, None)
     assert await store.list_sessions(user, limit=1) == [newest]
-    assert await store.list_sessions(user, before=newest) == [oldest]
     assert await store.list_sessions("nobody") == []
     with pytest.raises(ConfigurationError, match=r"limit=0\): must be 1 or more"):
         await store.list_sessions(user, limit=0)
@@ -114,13 +96,11 @@ async def test_messages_sessions_and_open_requests_are_found_again(place: Place)
     assert await shop.history() == []
 
 
-async def test_the_history_has_the_question_of_a_running_turn_and_not_its_answer(place: Place) -> None:
-    _, session_of = place
+async def test_the_history_has_the_question_of_a_running_turn_and_not_its_answer(session_of: SessionOf) -> None:
     gate = Gate()
-    model = ScriptedModel(["Half", gate])
-    stream = await Runner(Agent("shop", ""), session_of("chat"), provider=model).start("Hello?")
+    stream = await Runner(HELPER, session_of("chat"), provider=ScriptedModel(["Half", gate])).start("Hello?")
     await gate.reached()
-    runner = Runner(Agent("shop", ""), session_of("chat"), provider=model)
+    runner = Runner(HELPER, session_of("chat"), provider=ScriptedModel())
     (question,) = await runner.history()
     assert question.text == "Hello?"
     with pytest.raises(TurnInProgress):
@@ -130,16 +110,14 @@ async def test_the_history_has_the_question_of_a_running_turn_and_not_its_answer
     assert [message.status for message in await runner.history()] == ["complete", "cancelled"]
 
 
-async def test_the_tree_has_the_messages_of_all_branches_in_pages(place: Place) -> None:
-    _, session_of = place
-    runner = Runner(Agent("shop", ""), session_of("chat"), provider=ScriptedModel("One.", "Two."))
+async def test_the_tree_has_the_messages_of_all_branches_in_pages(sessions: Sessions) -> None:
+    runner = sessions.runner(ScriptedModel("One.", "Two."))
     first = await runner.run(Query("Hello?", "m1"))
     edited = await runner.run(Query("Goodbye?", "m1"))
     *page, last = await runner.tree(limit=3)
     rest = await runner.tree(after=last)
-    texts = [(message.text, message.parent) for message in (*page, last, *rest)]
-    assert [text for text, _ in texts] == ["Hello?", "One.", "Goodbye?", "Two."]
-    assert [parent for _, parent in texts] == ["", page[0].node, "", last.node]
+    assert [message.text for message in (*page, last, *rest)] == ["Hello?", "One.", "Goodbye?", "Two."]
+    assert [message.parent for message in (*page, last, *rest)] == ["", page[0].node, "", last.node]
     assert (page[1].node, rest[0].node) == (first.message_id, edited.message_id)
 
 
@@ -168,7 +146,7 @@ async def test_a_result_is_returned_after_on_finish_has_run() -> None:
 
 
 def test_a_response_body_needs_an_answer_that_has_started() -> None:
-    stream = Runner(Agent("shop", ""), InMemorySessionManager("ada"), provider=ScriptedModel()).run_stream("Hello?")
+    stream = Runner(HELPER, InMemorySessionManager("ada"), provider=ScriptedModel()).run_stream("Hello?")
     with pytest.raises(ConfigurationError, match=r"Write `stream = await runner\.start\(…\)`"):
         stream.sse()
 
