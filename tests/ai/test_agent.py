@@ -181,7 +181,7 @@ async def test_instructions_are_text_or_made_of_the_context_by_a_function_or_an_
 def test_tools_may_come_from_any_iterable() -> None:
     agent = Agent("shop", "", (each for each in [Weather(), plain_tool]))  # type: ignore[call-overload]
     assert [spec.name for spec in agent.tool_specs] == ["plain_function", "weather"]
-    assert agent.tool("weather") is agent.tools[0]
+    assert agent.tools_by_name["weather"] is agent.tools[0]
 
 
 def test_the_format_of_the_output_is_a_strict_schema() -> None:

@@ -8,9 +8,8 @@ import asyncio
 import select
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Final
 
 import httpcore2
@@ -22,30 +21,22 @@ HELD_UP_SECONDS: Final = 1.0
 
 
 @asynccontextmanager
-async def peer_timeout(when: float) -> AsyncIterator[Callable[[], None]]:
+async def peer_timeout(when: float) -> AsyncIterator[None]:
     """`asyncio.timeout_at` for the silence of a peer: what has arrived while this process did not run is no silence.
 
-    Yields what to call once the peer has spoken. A timeout that fires late is extended once, so that the loop can read
-    what is in its sockets. `asyncio.timeout` would cancel the reader, which is behind it in the same round of the loop.
+    A timeout that fires late is extended once, so that the loop can read what is in its sockets. `asyncio.timeout`
+    would cancel the reader, which is behind it in the same round of the loop.
     """
     loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle
 
-    def expire(*, may_extend: bool) -> None:
-        nonlocal timer
+    def expire() -> None:
         now = loop.time()
-        if may_extend and now - when > LATE_SECONDS:
-            timer = loop.call_at(now + HELD_UP_SECONDS, partial(expire, may_extend=False))
-        else:
-            timeout.reschedule(now)
-
-    def stop() -> None:
-        timer.cancel()
+        timeout.reschedule(now + HELD_UP_SECONDS if now - when > LATE_SECONDS else now)
 
     async with asyncio.timeout(None) as timeout:
-        timer = loop.call_at(when, partial(expire, may_extend=True))
+        timer = loop.call_at(when, expire)
         try:
-            yield stop
+            yield
         finally:
             timer.cancel()
 
@@ -72,9 +63,6 @@ class AsyncioBackend(httpcore2.AsyncNetworkBackend):
             raise httpcore2.ConnectError(str(exc)) from exc
         stream.transport = transport
         return stream
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 class _SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers import LLMProvider, ProviderFactory, check_registration
-from omniagent.ai.schema import Output_co
+from omniagent.ai.result import Output_co
 from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, OmniAgentError
 from omniagent.session.ids import is_id
 from omniagent.session.live import SessionHead

@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -14,15 +14,15 @@ from contextlib import (
 )
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Never, TypedDict, Unpack, overload
 
 from pydantic import BaseModel
 
 from omniagent.ai.context import Callbacks, Deps, RunContext
 from omniagent.ai.providers.llm_provider import OutputFormat, Overrides, ToolSpec
-from omniagent.ai.schema import InvalidJson, Model, Output_co, strict_schema, validated
-from omniagent.ai.signatures import check_model
-from omniagent.ai.tools import Tool, check_tool
+from omniagent.ai.result import Output_co
+from omniagent.ai.schema import check_model, strict_schema
+from omniagent.ai.tools import Model, Tool, check_tool, validated
 from omniagent.errors import ConfigurationError, InvalidOutput
 from omniagent.settings import Budget
 from omniagent.validation import check, check_fields, check_rule
@@ -139,14 +139,15 @@ def _check_suggestions(where: str, suggestions: Any) -> None:
         raise ConfigurationError(f"{where} must be a list of texts: write suggestions=[…]")
 
 
-class _AgentOptions(TypedDict, Generic[Deps], total=False):
-    """The fields of `Agent` that do not decide its types."""
+class _AgentOptions(TypedDict, Generic[Deps, Output_co], total=False):
+    """The fields of `Agent` that have a default."""
 
     model: str | Sequence[str] | None
     callbacks: Callbacks[Deps]
     overrides: Overrides
     summary: Overrides
     naming: Overrides | None
+    output: type[Output_co] | None
     fallback: str
     budget: Budget | None
     title: str
@@ -196,9 +197,7 @@ class Agent(Generic[Deps, Output_co]):
             name: str,
             instructions: Instructions[None],
             tools: Sequence[Tool[None]] = ...,
-            *,
-            output: None = ...,
-            **options: Unpack[_AgentOptions[None]],
+            **options: Unpack[_AgentOptions[None, Never]],
         ) -> None: ...
         @overload
         def __init__(
@@ -206,9 +205,7 @@ class Agent(Generic[Deps, Output_co]):
             name: str,
             instructions: Instructions[None],
             tools: Sequence[Tool[None]] = ...,
-            *,
-            output: type[Model],
-            **options: Unpack[_AgentOptions[None]],
+            **options: Unpack[_AgentOptions[None, Model]],
         ) -> None: ...
         @overload
         def __init__(
@@ -218,8 +215,7 @@ class Agent(Generic[Deps, Output_co]):
             tools: Sequence[Tool[Deps]] = ...,
             *,
             deps: Callable[[], Opening[Deps]],
-            output: type[Output_co] | None = ...,
-            **options: Unpack[_AgentOptions[Deps]],
+            **options: Unpack[_AgentOptions[Deps, Output_co]],
         ) -> None: ...
         @overload
         def __init__(
@@ -229,8 +225,7 @@ class Agent(Generic[Deps, Output_co]):
             tools: Sequence[Tool[Deps]] = ...,
             *,
             deps: Callable[[], Deps],
-            output: type[Output_co] | None = ...,
-            **options: Unpack[_AgentOptions[Deps]],
+            **options: Unpack[_AgentOptions[Deps, Output_co]],
         ) -> None: ...
         @overload
         def __init__(
@@ -240,8 +235,7 @@ class Agent(Generic[Deps, Output_co]):
             tools: Sequence[Tool[Deps]] = ...,
             *,
             deps: Deps,
-            output: type[Output_co] | None = ...,
-            **options: Unpack[_AgentOptions[Deps]],
+            **options: Unpack[_AgentOptions[Deps, Output_co]],
         ) -> None: ...
         def __init__(self, name: str, instructions: Any, tools: Any = ..., **options: Any) -> None: ...
 
@@ -255,7 +249,7 @@ class Agent(Generic[Deps, Output_co]):
         if self.output is not None:
             check_model(owner, "output", self.output)
         check_fields(owner, self)
-        _ = self.tool_specs, self.output_format, self._shared  # each refuses what it cannot be made of
+        _ = self.tool_specs, self.output_format, self.shared  # each refuses what it cannot be made of
 
     @cached_property
     def tool_specs(self) -> Sequence[ToolSpec]:
@@ -272,11 +266,13 @@ class Agent(Generic[Deps, Output_co]):
         return OutputFormat(name=name, schema=schema, strict=strict)
 
     @cached_property
-    def _shared(self) -> SharedDeps:
+    def shared(self) -> SharedDeps:
+        """The dependencies, opened on first use, once per event loop."""
         return SharedDeps(f"agent {self.name}", self.deps)
 
-    def tool(self, name: str) -> Tool[Deps] | None:
-        return next((tool for tool in self.tools if tool.name == name), None)
+    @cached_property
+    def tools_by_name(self) -> Mapping[str, Tool[Deps]]:
+        return {tool.name: tool for tool in self.tools}
 
     @cached_property
     def _instructions(self) -> "Sequence[Instruction[Deps]]":
@@ -307,21 +303,12 @@ class Agent(Generic[Deps, Output_co]):
         """Validate an answer. Raises `InvalidOutput`, which tells the model what to correct."""
         if self.output is None:
             raise ConfigurationError(f"agent {self.name} has no output: its answer is free text")
-        try:
-            return validated(self.output, text)
-        except InvalidJson as exc:
-            raise InvalidOutput(
-                f"The answer does not fit the schema {self.output.__name__}: {exc}. Answer again with the whole JSON."
-            ) from exc
-
-    async def open_deps(self) -> Deps:
-        """Return the shared dependencies, opened on first use, once per event loop. A failed opening is retried."""
-        deps: Deps = await self._shared.open()
-        return deps
+        said = f"The answer does not fit the schema {self.output.__name__}: {{}}. Answer again with the whole JSON."
+        return validated(self.output, text, InvalidOutput, said)
 
     async def aclose(self) -> None:
         """Close the shared dependencies."""
-        await self._shared.aclose()
+        await self.shared.aclose()
 
 
 def _checked_tools(owner: str, tools: Any) -> tuple[Tool, ...]:

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Generic
 
@@ -72,23 +72,6 @@ class RunContext(Generic[Deps_co]):
     def session_key(self) -> str:
         """The `_id` of the session's document in MongoDB."""
         return session_key(user_id_of(self.user), self.session_id)
-
-    @contextmanager
-    def while_running(self) -> Iterator["RunContext[Deps_co]"]:
-        """Yield the context of a running call. Later emits, from an abandoned thread, are dropped."""
-        sink, is_running = self.sink, True
-        if sink is None:
-            yield self
-            return
-
-        def pass_on(part: DataPart, transient: bool) -> None:
-            if is_running:
-                sink(part, transient)
-
-        try:
-            yield replace(self, sink=pass_on)
-        finally:
-            is_running = False
 
     def emit(self, name: str, data: Any = None, *, id: str | None = None, transient: bool = False) -> None:  # noqa: A002 - the AI SDK's word
         """Send a `data-<name>` part to the client. A second part of the same name and id replaces the first.

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mappi
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-from omniagent.ai.schema import Output_co
+from pydantic import BaseModel
+from typing_extensions import TypeVar
+
 from omniagent.errors import ConfigurationError, OmniAgentError
 from omniagent.messages import FinishReason, Part, Status, StopReason, Usage
 from omniagent.protocol import sse
@@ -15,6 +17,8 @@ from omniagent.session.live import SessionMessage
 if TYPE_CHECKING:
     from omniagent.ai.approvals import ToolRequest
 
+Output_co = TypeVar("Output_co", bound=BaseModel, covariant=True, default=BaseModel)
+"""The model of `Agent(output=…)`."""
 _RESET = sse.encode(ResetStep())
 
 

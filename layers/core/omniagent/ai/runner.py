@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers import ProviderPool, chain_of, without_vendor
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
-from omniagent.ai.result import AnswerSource, AnswerStream, RunResult, StreamPosition
-from omniagent.ai.schema import Output_co
+from omniagent.ai.result import AnswerSource, AnswerStream, Output_co, RunResult, StreamPosition
 from omniagent.budget.meter import Meter
 from omniagent.budget.spending import MemoryCounter, SpendingCounter, agent_account
 from omniagent.errors import ConfigurationError, InvalidOutput, InvalidRequest, NotFound, ToolFailed, TurnInProgress

@@ -27,20 +27,21 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypedDict, Unpack, overload
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from typing_extensions import TypeVar
 
 from omniagent.ai.context import Deps, Deps_contra, RunContext
 from omniagent.ai.providers.llm_provider import ToolSpec
-from omniagent.ai.schema import InvalidJson, strict_schema, validated
-from omniagent.ai.signatures import check_call, check_model, read_signature
-from omniagent.errors import ConfigurationError, InvalidArguments, ToolsBusy
-from omniagent.messages import plain_text
+from omniagent.ai.schema import check_call, check_model, read_signature, strict_schema
+from omniagent.errors import ConfigurationError, InvalidArguments, OmniAgentError, ToolsBusy
+from omniagent.messages import DataPart, plain_text
 from omniagent.protocol.plain_json import plain
-from omniagent.validation import check_rule
+from omniagent.team_code import team_code
+from omniagent.validation import check_rule, problems_of
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 P = ParamSpec("P")
 R = TypeVar("R", default=Any)
+Model = TypeVar("Model", bound=BaseModel, default=BaseModel)
 Verdict = bool | str | None
 """Whether a call needs approval. Text means yes, and is the reason."""
 Approval = bool | Callable[[RunContext[Deps], Any], Verdict | Awaitable[Verdict]]
@@ -112,10 +114,8 @@ class Tool(ABC, Generic[Deps_contra]):
 
     def parse(self, arguments: str) -> BaseModel:
         """Validate the text that the model wrote. The error tells the model what to correct."""
-        try:
-            return validated(self.Arguments, arguments or "{}")
-        except InvalidJson as exc:
-            raise InvalidArguments(f"Invalid arguments for {self.name}: {exc}") from exc
+        said = f"Invalid arguments for {self.name}: {{}}"
+        return validated(self.Arguments, arguments or "{}", InvalidArguments, said)
 
     async def approval_reason(self, arguments: BaseModel, context: RunContext[Deps_contra]) -> str | None:
         """Return why a call needs approval ("" if no reason is given), or None if it may run at once."""
@@ -135,9 +135,17 @@ class Tool(ABC, Generic[Deps_contra]):
         )
 
     async def invoke(self, arguments: BaseModel, context: RunContext[Deps_contra]) -> Any:
-        """Run any kind of tool with the arguments that `parse` returned."""
-        with context.while_running() as running:
-            return await self._run(arguments, running)
+        """Run any kind of tool with the arguments that `parse` returned. Later emits, from its thread, are dropped."""
+        sink, is_running = context.sink, True
+
+        def pass_on(part: DataPart, transient: bool) -> None:
+            if is_running and sink is not None:
+                sink(part, transient)
+
+        try:
+            return await self._run(arguments, replace(context, sink=pass_on))
+        finally:
+            is_running = False
 
     def _run(self, arguments: BaseModel, context: RunContext[Deps_contra]) -> Awaitable[Any]:
         call: Awaitable[Any] = self(arguments, context) if self._takes_context else self(arguments)
@@ -216,13 +224,20 @@ class FunctionTool(Tool[Deps_contra], Generic[P, R, Deps_contra], described=Fals
         return self.function(*args, **kwargs)
 
     async def _run(self, arguments: BaseModel, context: RunContext[Deps_contra]) -> Any:
-        values = {name: getattr(arguments, name) for name in type(arguments).model_fields}
+        values = dict(arguments)
         if self._context_name is not None:
             values[self._context_name] = context
         call: Callable[[], Any] = partial(self.function, **values)
         # A sync function may block, so it runs in a thread and the stream continues.
         result = call() if inspect.iscoroutinefunction(self.function) else await tool_threads.run(call)
         return await result if inspect.isawaitable(result) else result
+
+
+class _ToolOptions(TypedDict, total=False):
+    name: str | None
+    description: str | None
+    timeout_seconds: float
+    retry_safe: bool
 
 
 class ToolDecorator(Protocol):
@@ -239,48 +254,30 @@ def tool(function: ContextFunction[Deps, R], /) -> FunctionTool[..., R, Deps]: .
 @overload
 def tool(function: Callable[P, R], /) -> FunctionTool[P, R, object]: ...
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    approval: bool = False,
-    retry_safe: bool = False,
-) -> ToolDecorator: ...
+def tool(*, approval: bool = False, **options: Unpack[_ToolOptions]) -> ToolDecorator: ...
 @overload
 def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    approval: Approval[Deps],
-    retry_safe: bool = False,
+    *, approval: Approval[Deps], **options: Unpack[_ToolOptions]
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R, Deps]]: ...
-def tool(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    approval: Approval[Any] = False,
-    retry_safe: bool = False,
-) -> Any:
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Turn an annotated function (async or not) into a tool. The model reads its docstring.
 
     With `approval`, a call waits for a human's approval: always, or if a rule requires it. With `retry_safe`, a call
     whose process died is run again, with the same `RunContext.call_id`.
     """
 
-    make: Any = partial(
-        FunctionTool,
-        name=name,
-        description=description,
-        timeout_seconds=timeout_seconds,
-        approval=approval,
-        retry_safe=retry_safe,
-    )
+    make: Any = partial(FunctionTool, **options)
     return make if function is None else make(function)
+
+
+def validated(model: type[Model], text: str, error: type[OmniAgentError], said: str) -> Model:
+    """Validate JSON that a model wrote. What is wrong, also a validator that fails, is put into what the error says."""
+    unchecked = error(said.format("they could not be checked. Try other values."))
+    try:
+        with team_code("validator failed", unchecked, passes=(ValidationError,), model=model.__name__):
+            return model.model_validate_json(text)
+    except ValidationError as exc:
+        raise error(said.format(problems_of(exc, whole="JSON"))) from exc
 
 
 def render_output(output: Any, limit: int = OUTPUT_CHARS) -> Any:

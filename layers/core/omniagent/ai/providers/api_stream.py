@@ -64,12 +64,12 @@ async def _arrivals(
 
     async def pump() -> None:
         try:
-            async with peer_timeout(first_byte_by) as peer_spoke:
-                async for chunk in chunks:
-                    if not pieces:
-                        peer_spoke()  # from here on the transport's own read timeout applies
-                    pieces.append(chunk)
-                    arrived.set()
+            async with peer_timeout(first_byte_by):
+                pieces.append(await anext(chunks, b""))
+            arrived.set()
+            async for chunk in chunks:  # from here on the transport's own read timeout applies
+                pieces.append(chunk)
+                arrived.set()
         finally:
             arrived.set()
 

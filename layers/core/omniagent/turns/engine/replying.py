@@ -187,7 +187,7 @@ class Replies:
         return part.model_copy(update={**changes, "request": request.model_copy(update=answered)})
 
     def _output(self, part: ToolPart, output: Any) -> Any:
-        tool = self.setup.agent.tool(part.name)
+        tool = self.setup.agent.tools_by_name.get(part.name)
         if not isinstance(tool, ClientTool):
             raise InvalidRequest(f"{part.name} is no longer a client tool. Reply with an error.")
         return render_output(tool.parse_reply(part.input, output))

@@ -107,7 +107,7 @@ class ToolStep:
                 span.set_content(input=arguments)
                 if refusal:
                     raise TooManyToolCalls(refusal)
-                tool, request = self._agent.tool(name), None
+                tool, request = self._agent.tools_by_name.get(name), None
                 if tool is not None and (tool.is_client or tool.approval) and not is_approved:
                     request = await self._request(tool, call.call_id, arguments, context)
                 if request is not None:
