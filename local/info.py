@@ -14,6 +14,7 @@ from local.packages import environment_of
 from local.processes import ServiceError
 from local.template import Function
 from omniagent.errors import ConfigurationError
+from omniagent.session.window import Limits
 from omniagent.settings import Settings
 
 TOLD = (
@@ -23,7 +24,6 @@ TOLD = (
     "max_message_chars",
     "max_steps",
     "name_sessions",
-    "window_tokens",
 )
 READ = ("openai_api", *TOLD)
 SHOWN = ("id", "title", "description", "suggestions", "error")
@@ -61,6 +61,7 @@ class StackInfo:
             "agents": [{name: agent.get(name) for name in SHOWN} for agent in self._agents],
             "has_rule": self._has_rule,
             **{name: settings[name] for name in TOLD},
+            "window_tokens": Limits(settings["context_max_turns"], settings["context_max_tokens"]).full_tokens,
         }
 
     async def agent(self, agent_id: str = "") -> Mapping[str, Any]:

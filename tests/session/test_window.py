@@ -10,7 +10,6 @@ from omniagent.messages import ChatMessage, DataPart, Part, ReasoningPart, Steer
 from omniagent.providers import ModelRequest
 from omniagent.session import window
 from omniagent.session.window import Limits, PastTurn
-from omniagent.settings import full_tokens
 
 texts = st.text(max_size=40)
 parts: st.SearchStrategy[Part] = st.one_of(
@@ -180,7 +179,7 @@ def test_a_summary_is_due_after_half_a_window(history: list[PastTurn], summarize
     since = [turn for turn in history if turn.number > summarized_to]
     is_due = window.summary_is_due(history, limits, summarized_to=summarized_to)
     tokens = sum(turn.tokens for turn in since)
-    assert is_due == (2 * len(since) >= limits.max_turns or 2 * tokens >= full_tokens(limits.max_tokens)) or not since
+    assert is_due == (2 * len(since) >= limits.max_turns or 2 * tokens >= limits.full_tokens) or not since
 
 
 def starts(tokens: int, *, summaries: bool = True) -> list[int]:

@@ -7,6 +7,7 @@ project = Project(agents={"support": support, "sales": sales})  # each session h
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from omniagent.ai.agent import Agent
@@ -42,7 +43,7 @@ def _check_agents(agent: Agent | None, agents: Mapping[str, Agent]) -> None:
         raise ConfigurationError(f"Project: agents: the name {wrong!r:.100} may hold only letters, digits, _ . ~ and -")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Project(Generic[Output_co]):
     """The configuration of a deployment. A mistake raises `ConfigurationError` when it is created."""
 
@@ -81,7 +82,7 @@ class Project(Generic[Output_co]):
         for name, provider in self.providers.items():
             check_registration(f"Project: providers: {name!r}", provider)
 
-    @property
+    @cached_property
     def all_agents(self) -> Mapping[str, Agent[Any, Any]]:
         """Every agent by its name, the default first."""
         return self.agents if self.agent is None else {self.agent.name: self.agent}

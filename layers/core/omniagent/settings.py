@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from omniagent.errors import ConfigurationError
@@ -55,7 +56,7 @@ class Budget:
         return bool(self.requests_per_minute or self.tokens_per_day)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """The runtime's settings. `Settings.from_env()` reads them; tests and scripts pass the ones they need."""
 
@@ -200,14 +201,10 @@ class Settings:
     )
     trace_content: bool = setting(False, "Record messages, tool inputs and tool outputs in traces.")
 
-    @property
+    @cached_property
     def budget(self) -> Budget:
         """The default budget, for users whose category has none."""
         return Budget(requests_per_minute=self.budget_requests_per_minute, tokens_per_day=self.budget_tokens_per_day)
-
-    @property
-    def window_tokens(self) -> int:
-        return full_tokens(self.context_max_tokens)
 
     def __post_init__(self) -> None:
         """Check every value that is not a default, whether the environment or code has set it."""
@@ -224,11 +221,6 @@ class Settings:
         texts = {each: source.get(env_name(each), "").strip() for each in fields(cls)}
         found = {each.name: _parsed(each, text, env_name(each)) for each, text in texts.items() if text}
         return cls(**{**checked_defaults(defaults or {}), **found})
-
-
-def full_tokens(max_tokens: int) -> int:
-    """Return when the window is full. The last eighth is for the question and its answer."""
-    return max_tokens - max_tokens // 8
 
 
 def _check_together(settings: Settings) -> None:

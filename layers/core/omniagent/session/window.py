@@ -21,7 +21,6 @@ from omniagent.messages import (
     Usage,
     close_open_calls,
 )
-from omniagent.settings import full_tokens
 
 CUT_OUTPUT_CHARS = 500
 """Maximum length of a tool output that is cut to save tokens."""
@@ -66,9 +65,14 @@ class Limits:
     max_turns: int
     max_tokens: int
 
+    @property
+    def full_tokens(self) -> int:
+        """How many tokens fill the window. The last eighth is for the question and its answer."""
+        return self.max_tokens - self.max_tokens // 8
+
     def newest_half(self, turns: Sequence[PastTurn]) -> list[PastTurn]:
         """Return the newest turns that fit into half a window."""
-        return _newest(turns[max(0, len(turns) - self.max_turns // 2) :], full_tokens(self.max_tokens) // 2)
+        return _newest(turns[max(0, len(turns) - self.max_turns // 2) :], self.full_tokens // 2)
 
 
 def token_limit(wanted: int, context_window: int | None) -> int:
@@ -119,19 +123,19 @@ def window(
     room = limits.max_tokens if room is None else room
     covered = [_with_cut_outputs(turn) for turn in turns if turn.number <= summarized_to]
     since = [turn for turn in turns if turn.number > summarized_to]
-    if len(turns) <= limits.max_turns and _tokens(turns) <= min(room, full_tokens(limits.max_tokens)):
+    if len(turns) <= limits.max_turns and _tokens(turns) <= min(room, limits.full_tokens):
         return list(turns)
     for shown in ([*limits.newest_half(covered), *since], since):
         if shown and len(shown) <= limits.max_turns and _tokens(shown) <= room:
             return shown
     shown = _in_steps(since or covered, limits)
-    return shown if _tokens(shown) <= room else _squeezed(shown, full_tokens(limits.max_tokens), room)
+    return shown if _tokens(shown) <= room else _squeezed(shown, limits.full_tokens, room)
 
 
 def summary_is_due(turns: Sequence[PastTurn], limits: Limits, *, summarized_to: int) -> bool:
     """Whether half a window has passed since the last summary: with the half before, the window is full."""
     since = [turn for turn in turns if turn.number > summarized_to]
-    is_many, full = len(since) >= limits.max_turns - limits.max_turns // 2, full_tokens(limits.max_tokens)
+    is_many, full = len(since) >= limits.max_turns - limits.max_turns // 2, limits.full_tokens
     return is_many or _tokens(since) >= full - full // 2
 
 
@@ -148,7 +152,7 @@ def _in_steps(turns: Sequence[PastTurn], limits: Limits) -> list[PastTurn]:
     rest: list[PastTurn] = []
     for turn in shown:
         rest.append(turn)
-        if _tokens(rest) > full_tokens(limits.max_tokens):
+        if _tokens(rest) > limits.full_tokens:
             rest = limits.newest_half(rest) or [turn]
     return rest
 
