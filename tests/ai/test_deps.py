@@ -58,21 +58,21 @@ async def opened_later() -> AsyncIterator[Pool]:
 @pytest.mark.parametrize("factory", [make, make_later, opened, opened_later, Pool, ClosingPool, partial(make)])
 async def test_a_factory_is_called_once_and_its_value_shared(factory: Callable[[], Any]) -> None:
     agent = agent_with(factory)
-    pools = await asyncio.gather(*(agent.shared.open() for _ in range(5)))
+    pools = await asyncio.gather(*(agent.open_deps() for _ in range(5)))
     assert isinstance(pools[0], Pool)
     assert {id(pool) for pool in pools} == {id(pools[0])}
-    assert await agent.shared.open() is pools[0]
+    assert await agent.open_deps() is pools[0]
     await agent.aclose()
     await agent.aclose()
     assert pools[0].closed is (factory in {opened, opened_later, ClosingPool})
-    assert await agent.shared.open() is not pools[0]
+    assert await agent.open_deps() is not pools[0]
     await agent.aclose()
 
 
 @pytest.mark.parametrize("value", [None, 7, {"a": 1}, Pool(), ClosingPool(), Mock()])
 async def test_any_other_object_is_the_value_itself(value: Any) -> None:
     agent = agent_with(value)
-    assert await agent.shared.open() is value
+    assert await agent.open_deps() is value
     await agent.aclose()
     assert not isinstance(value, Pool) or not value.closed
 
@@ -88,9 +88,9 @@ async def test_a_failed_opening_fails_all_who_waited_and_is_tried_again() -> Non
         return "open"
 
     agent = agent_with(flaky)
-    outcomes = await asyncio.gather(agent.shared.open(), agent.shared.open(), return_exceptions=True)
+    outcomes = await asyncio.gather(agent.open_deps(), agent.open_deps(), return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == ["no route", "no route"]
-    assert await agent.shared.open() == "open"
+    assert await agent.open_deps() == "open"
     assert len(openings) == 2
     await agent.aclose()
 
@@ -104,7 +104,7 @@ async def test_a_turn_that_is_stopped_while_it_waits_does_not_stop_the_opening()
         return "open"
 
     agent = agent_with(slow)
-    first, second = asyncio.create_task(agent.shared.open()), asyncio.create_task(agent.shared.open())
+    first, second = asyncio.create_task(agent.open_deps()), asyncio.create_task(agent.open_deps())
     await started.wait()
     first.cancel()
     await asyncio.wait([first])
@@ -121,7 +121,7 @@ async def test_closing_while_opening_fails_those_who_wait() -> None:
         await asyncio.Event().wait()
 
     agent = agent_with(endless)
-    waiting = asyncio.create_task(agent.shared.open())
+    waiting = asyncio.create_task(agent.open_deps())
     await started.wait()
     await agent.aclose()
     with pytest.raises(ConfigurationError, match="closed while opening"):
@@ -130,8 +130,8 @@ async def test_closing_while_opening_fails_those_who_wait() -> None:
 
 def test_the_end_of_the_event_loop_closes_and_the_next_loop_opens_again() -> None:
     agent = agent_with(opened_later)
-    first = asyncio.run(agent.shared.open())
-    second = asyncio.run(agent.shared.open())
+    first = asyncio.run(agent.open_deps())
+    second = asyncio.run(agent.open_deps())
     assert first is not second
     assert first.closed
     assert second.closed

@@ -202,7 +202,7 @@ async def test_what_tools_share_is_closed_with_the_application(mongod: str) -> N
 
     agent = Agent("helper", "Be helpful.", deps=deps)
     application = Application(Project(agent=agent), AwsPlatform(Settings(mongodb_uri=mongod)))
-    assert await agent.shared.open() == "open"
+    assert await agent.open_deps() == "open"
     await application.close()
     assert closed == ["closed"]
 

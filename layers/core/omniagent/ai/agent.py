@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -249,7 +249,7 @@ class Agent(Generic[Deps, Output_co]):
         if self.output is not None:
             check_model(owner, "output", self.output)
         check_fields(owner, self)
-        _ = self.tool_specs, self.output_format, self.shared  # each refuses what it cannot be made of
+        _ = self.tool_specs, self.output_format, self._shared  # each refuses what it cannot be made of
 
     @cached_property
     def tool_specs(self) -> Sequence[ToolSpec]:
@@ -266,8 +266,7 @@ class Agent(Generic[Deps, Output_co]):
         return OutputFormat(name=name, schema=schema, strict=strict)
 
     @cached_property
-    def shared(self) -> SharedDeps:
-        """The dependencies, opened on first use, once per event loop."""
+    def _shared(self) -> SharedDeps:
         return SharedDeps(f"agent {self.name}", self.deps)
 
     @cached_property
@@ -306,9 +305,14 @@ class Agent(Generic[Deps, Output_co]):
         said = f"The answer does not fit the schema {self.output.__name__}: {{}}. Answer again with the whole JSON."
         return validated(self.output, text, InvalidOutput, said)
 
+    @cached_property
+    def open_deps(self) -> Callable[[], Coroutine[Any, Any, Deps]]:
+        """Returns the shared dependencies, opened on first use, once per event loop. A failed opening is retried."""
+        return self._shared.open
+
     async def aclose(self) -> None:
         """Close the shared dependencies."""
-        await self.shared.aclose()
+        await self._shared.aclose()
 
 
 def _checked_tools(owner: str, tools: Any) -> tuple[Tool, ...]:

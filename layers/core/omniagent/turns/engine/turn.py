@@ -162,7 +162,7 @@ class Turn(TurnRun):
                 query=self.text,
                 parts=question.parts if question is not None else (),
                 metadata=question.metadata if question is not None else {},
-                deps=await agent.shared.open(),
+                deps=await agent.open_deps(),
                 sink=self._show_data,
                 loop=asyncio.get_running_loop(),
                 is_continued=self.base is not None,
