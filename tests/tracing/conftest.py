@@ -1,12 +1,16 @@
 """A tracer provider that keeps its spans in memory."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from omniagent import Agent, InMemorySessionManager, SessionManager, Tool
+from omniagent.ai.operator import TurnOperator
+from omniagent.testing import ScriptedModel
 from omniagent.tracing import OmniAgentInstrumentor
 
 
@@ -54,6 +58,12 @@ class Recorded:
     def everything(self) -> str:
         """All that was recorded, as one text to search for what must not be there."""
         return "\n".join(span.to_json() for span in self._exporter.get_finished_spans())
+
+
+def guide(model: ScriptedModel, *tools: Tool, session: SessionManager | None = None, **options: Any) -> TurnOperator:
+    """The runner of an agent with these tools, by default in a session in memory."""
+    agent = Agent("guide", "Be brief.", tools, **options)
+    return TurnOperator(agent, session or InMemorySessionManager("ada", "s-1"), provider=model)
 
 
 @pytest.fixture

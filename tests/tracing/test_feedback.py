@@ -2,27 +2,30 @@
 
 import pytest
 
-from omniagent.ai.agent import Agent
-from omniagent.ai.providers.scripted import ScriptedModel
-from omniagent.ai.runner import Runner
 from omniagent.messages import Feedback
-from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
+from omniagent.testing import ScriptedModel
 from omniagent.tracing import OmniAgentInstrumentor, trace_operation
 
-from .conftest import Recorded
+from .conftest import Recorded, guide
 
 ANNOTATION = "trace.annotations.0.annotation"
 COMMENT = "the comment of the user"
 
 
-async def rated(feedback: Feedback | None) -> str:
-    """Answer, then rate the answer in another request. Returns the answer's id."""
-    session = InMemorySessionManager("ada", "s-1", store=InMemoryStore())
-    runner = Runner(Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello."))
+async def rated(feedback: Feedback | None, traced: Recorded | None = None) -> str:
+    """Answer, then rate the answer in another request. Returns the answer's id.
+
+    With `traced`, tracing is turned on again after the answer.
+    """
+    runner = guide(ScriptedModel("Hello."))
+    if traced is not None:
+        OmniAgentInstrumentor().uninstrument()
     with trace_operation("chat request"):
         stream = await runner.start("Hi.")
         result = await stream.result()
         await stream.ended()
+    if traced is not None:
+        OmniAgentInstrumentor().instrument(traced.provider)
     with trace_operation("rating request"):
         await runner.rate(result.message_id, feedback)
     return result.message_id
@@ -41,10 +44,8 @@ async def test_feedback_annotates_the_turns_trace(recorded_with_content: Recorde
         f"{ANNOTATION}.annotator_kind": "HUMAN",
         f"{ANNOTATION}.identifier": message_id,
     }
-    assert (spans.attributes("feedback")["session.id"], spans.attributes("feedback")["omniagent.turn_number"]) == (
-        "s-1",
-        1,
-    )
+    own = spans.attributes("feedback")
+    assert (own["session.id"], own["omniagent.turn_number"]) == ("s-1", 1)
     [event] = span.events
     assert event.name == "gen_ai.evaluation.result"
     assert dict(event.attributes or {}) == {
@@ -71,16 +72,8 @@ async def test_feedback_without_content_tells_its_label_only(
 
 
 async def test_feedback_on_a_turn_that_was_not_traced_is_in_its_own_request(recorded: Recorded) -> None:
-    session = InMemorySessionManager("ada", "s-1", store=InMemoryStore())
-    runner = Runner(Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello."))
-    OmniAgentInstrumentor().uninstrument()
-    stream = await runner.start("Hi.")
-    result = await stream.result()
-    await stream.ended()
-    OmniAgentInstrumentor().instrument(recorded.provider)
-    with trace_operation("rating request"):
-        await runner.rate(result.message_id, Feedback(rating="up"))
+    message_id = await rated(Feedback(rating="up"), traced=recorded)
     assert recorded.parent("feedback") == "rating request"
     assert not any(key.startswith(ANNOTATION) for key in recorded.attributes("feedback"))
     [event] = recorded["feedback"].events
-    assert dict(event.attributes or {})["gen_ai.response.id"] == result.message_id
+    assert dict(event.attributes or {})["gen_ai.response.id"] == message_id

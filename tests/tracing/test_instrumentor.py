@@ -7,7 +7,6 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -27,73 +26,47 @@ from omniagent.tracing import (
 )
 from omniagent.tracing.export import configure_tracing
 from omniagent.tracing.redaction import redact_text
+from tests.fixtures.http_server import HttpServer, Received
 
 from .conftest import Recorded
 
 LAYER = Path(__file__).parents[2] / "layers" / "core"
 
 
-class Collector:
-    """An OTLP/HTTP collector on a free port. It answers once `answering` is set."""
+class Collector(HttpServer):
+    """An OTLP/HTTP collector. It answers once `answering` is set."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.requests: list[tuple[str, str | None, ExportTraceServiceRequest]] = []
         self.answering = threading.Event()
         self.answering.set()
-        collector = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                collector.answering.wait(timeout=60)
-                collector.requests.append(
-                    (self.path, self.headers["x-team"], ExportTraceServiceRequest.FromString(body))
-                )
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-                """Keep the test's output clean."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self.answering.set()
-        self._server.shutdown()
-        self._server.server_close()
+    def answer(self, request: Received) -> tuple[int, bytes]:
+        self.answering.wait(timeout=60)
+        export = ExportTraceServiceRequest.FromString(request.body)
+        self.requests.append((request.path, request.headers.get("x-team"), export))
+        return 200, b""
 
     @property
     def span_names(self) -> list[str]:
-        return [
-            span.name
-            for _, _, request in self.requests
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
+        resources = [resource for _, _, request in self.requests for resource in request.resource_spans]
+        return [span.name for resource in resources for scope in resource.scope_spans for span in scope.spans]
 
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    running = Collector()
-    yield running
-    running.answering.set()
-    OmniAgentInstrumentor().uninstrument()
-    running.close()
+    with Collector() as running:
+        yield running
+        running.answering.set()
+        OmniAgentInstrumentor().uninstrument()
 
 
-def run_python(code: str) -> str:
+def run_python(code: str, *path: Path, program: str = sys.executable) -> str:
     """Run code in a fresh process and return what it printed."""
-    finished = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(LAYER)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [program, *([sys.executable] if program != sys.executable else []), "-c", code]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (LAYER, *path)))}
+    finished = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout.strip()
 
@@ -178,14 +151,8 @@ started = "omniagent.tracing" in sys.modules
 from omniagent.tracing import OmniAgentInstrumentor
 print(started, OmniAgentInstrumentor().is_instrumented)
 """
-    finished = subprocess.run(
-        [str(Path(sys.executable).with_name("opentelemetry-instrument")), sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(LAYER), str(tmp_path)))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert finished.stdout.strip() == "True True", finished.stderr
+    program = str(Path(sys.executable).with_name("opentelemetry-instrument"))
+    assert run_python(code, tmp_path, program=program) == "True True"
 
 
 @pytest.mark.parametrize("path", ["", "/", "/v1/traces"])

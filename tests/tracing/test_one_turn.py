@@ -11,21 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from omniagent.ai.agent import Agent
-from omniagent.ai.context import Callbacks, RunContext
+from omniagent import Callbacks, InMemorySessionManager, MongoSessionManager, RunContext, RunResult, Settings, tool
 from omniagent.ai.operator import TurnOperator
-from omniagent.ai.providers.scripted import ScriptedModel, ToolCall
-from omniagent.ai.result import RunResult
-from omniagent.ai.tools import tool
 from omniagent.http.serving import Boundary
-from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id, user_id_of
-from omniagent.session.in_memory import InMemorySessionManager
-from omniagent.settings import Settings
+from omniagent.testing import ScriptedModel, ToolCall
 from omniagent.tracing import trace_operation, trace_request
 
-from .conftest import Recorded
+from .conftest import Recorded, guide
 
 
 @tool
@@ -37,11 +31,10 @@ async def weather(city: str) -> str:
 
 async def test_model_tools_and_the_teams_own_spans_are_below_the_request(recorded_with_content: Recorded) -> None:
     model = ScriptedModel([ToolCall("weather", {"city": "Bern"})], "It is sunny.")
-    agent = Agent("guide", "Be brief.", tools=[weather])
 
     async def chat(request: Request) -> Response:
         session = InMemorySessionManager("ada", "s-1", category="premium")
-        stream = await TurnOperator(agent, session, provider=model).start("How is the weather?")
+        stream = await guide(model, weather, session=session).start("How is the weather?")
         result = await stream.result()
         await stream.ended()
         return Response(result.text)
@@ -57,25 +50,29 @@ async def test_model_tools_and_the_teams_own_spans_are_below_the_request(recorde
     assert spans.parent("forecast") == "tool weather"
     assert spans.parents("llm") == ["turn", "turn"]
     turn = spans.attributes("turn")
-    assert turn["agent.name"] == "guide"
-    assert turn["session.id"] == "s-1"
-    assert turn["user.id"] == user_id_of("ada")
-    assert turn["omniagent.finish_reason"] == "stop"
-    assert turn["omniagent.user_category"] == "premium"
-    assert turn["omniagent.turn_number"] == 1
-    assert turn["omniagent.turn_status"] == "complete"
-    assert (turn["input.value"], turn["output.value"]) == ("How is the weather?", "It is sunny.")
+    expected = {
+        "agent.name": "guide",
+        "session.id": "s-1",
+        "user.id": user_id_of("ada"),
+        "omniagent.finish_reason": "stop",
+        "omniagent.user_category": "premium",
+        "omniagent.turn_number": 1,
+        "omniagent.turn_status": "complete",
+        "input.value": "How is the weather?",
+        "output.value": "It is sunny.",
+    }
+    assert turn | expected == turn
 
 
 async def test_summary_name_and_database_are_in_the_trace_of_their_turn(
     store: ConversationStore, recorded: Recorded
 ) -> None:
     model = ScriptedModel(default="Yes.", summary="They met.", name="A greeting")
-    user, agent = f"user:{new_id()}", Agent("guide", "Be brief.")
+    user = f"user:{new_id()}"
 
     async def ask(text: str, **settings: Any) -> None:
         session = MongoSessionManager(store, user, "s-1", settings=Settings(tick_seconds=0.02, **settings))
-        await TurnOperator(agent, session, provider=model).run_stream(text).ended()
+        await guide(model, session=session).run_stream(text).ended()
 
     await ask("Hi.")
     recorded.forget()
@@ -102,8 +99,7 @@ async def test_a_turn_that_is_stopped_tells_why(recorded: Recorded) -> None:
         await asyncio.Event().wait()
 
     session = InMemorySessionManager("ada", "s-1", settings=Settings(tick_seconds=0.01))
-    model = ScriptedModel([ToolCall("stop", {})])
-    runner = TurnOperator(Agent("guide", "Be brief.", tools=[stop]), session, provider=model)
+    runner = guide(ScriptedModel([ToolCall("stop", {})]), stop, session=session)
     await runner.run_stream("Hi.").ended()
     assert ("turn", "running", "stopping") in states(recorded)
     assert ("turn", "stopping", "cancelled") in states(recorded)
@@ -126,9 +122,7 @@ async def test_a_turn_that_waits_and_goes_on_is_known_to_spans_and_callbacks(rec
         told.append(result.status)
 
     callbacks = Callbacks(on_start=on_start, on_finish=on_finish)
-    agent = Agent("guide", "Be brief.", tools=[pay], callbacks=callbacks)
-    session = InMemorySessionManager("ada", "s-1")
-    runner = TurnOperator(agent, session, provider=ScriptedModel([ToolCall("pay")], "Done."))
+    runner = guide(ScriptedModel([ToolCall("pay")], "Done."), pay, callbacks=callbacks)
     stream = runner.run_stream("Pay.")
     await stream.ended()
     begun = [("session", "idle", "running"), ("turn", "planned", "running")]
@@ -160,7 +154,7 @@ async def test_a_verb_of_the_library_is_one_trace_with_its_session(
     store: ConversationStore, recorded: Recorded, verb: str
 ) -> None:
     session = MongoSessionManager(store, f"user:{new_id()}", "s-1", settings=Settings(context_max_turns=1))
-    runner = TurnOperator(Agent("guide", "Be brief."), session, provider=ScriptedModel(default="Yes."))
+    runner = guide(ScriptedModel(default="Yes."), session=session)
     for text in ("Hi.", "Really?"):
         await runner.run_stream(text).ended()
     recorded.forget()
