@@ -75,17 +75,20 @@ def statements(policy: dict[str, Any]) -> Grants:
     return allowed
 
 
+def allowed(document: Document) -> dict[str, Grants]:
+    """What each role may do."""
+    roles = {name: role["Policies"] for name, role in document.resources("AWS::IAM::Role").items()}
+    return {name: statements(policy["PolicyDocument"]) for name, [policy] in roles.items()}
+
+
 def _list(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
 def test_each_function_may_do_what_is_listed_here_and_nothing_else(iam_mode: Document) -> None:
-    found = {}
+    assert allowed(iam_mode) == ALLOWED
     for name, role in iam_mode.resources("AWS::IAM::Role").items():
         assert role.get("ManagedPolicyArns", []) == (["ToolPermissions"] if name in RUNS_TOOLS else [])
-        [policy] = role["Policies"]
-        found[name] = statements(policy["PolicyDocument"])
-    assert found == ALLOWED
 
 
 def test_tools_may_do_nothing_until_the_team_allows_it(iam_mode: Document) -> None:
@@ -104,40 +107,38 @@ def test_each_function_has_its_own_role_that_only_lambda_assumes(iam_mode: Docum
 def test_bedrock_is_called_by_role_and_without_a_secret(deploy: Deploy) -> None:
     document = deploy(ModelAccess="bedrock", OpenAISecretArn="")
     secret = grants("secretsmanager:GetSecretValue", OPENAI_SECRET)
-    for name, role in document.resources("AWS::IAM::Role").items():
-        calls_models = name != "WatchRole"
-        expected = (ALLOWED[name] - secret) | (BEDROCK if calls_models else set())
-        assert statements(role["Policies"][0]["PolicyDocument"]) == expected
+    assert allowed(document) == {name: (known - secret) | BEDROCK for name, known in ALLOWED.items()}
     for function in document.resources("AWS::Lambda::Function").values():
         assert "OPENAI_SECRET_ARN" not in function["Environment"]["Variables"]
 
 
-def test_a_customer_key_may_be_used_for_the_secrets_only(deploy: Deploy) -> None:
-    document = deploy(SecretsKmsKeyArn=KEY)
-    for name, role in document.resources("AWS::IAM::Role").items():
-        policy = role["Policies"][0]["PolicyDocument"]
-        assert statements(policy) == ALLOWED[name] | grants("kms:Decrypt", KEY)
-        [decrypt] = [statement for statement in policy["Statement"] if statement["Action"] == "kms:Decrypt"]
-        via = {"kms:ViaService": "secretsmanager.us-east-1.amazonaws.com"}
-        assert decrypt["Condition"] == {"StringEquals": via}
-
-
-def test_a_customer_key_may_be_used_for_the_table_and_the_queues_only(deploy: Deploy) -> None:
-    for name, role in deploy(DataKmsKeyArn=KEY).resources("AWS::IAM::Role").items():
-        policy = role["Policies"][0]["PolicyDocument"]
-        used = "kms:Decrypt kms:DescribeKey kms:Encrypt kms:GenerateDataKey kms:ReEncryptFrom kms:ReEncryptTo"
-        assert statements(policy) == ALLOWED[name] | grants(used, KEY)
-        [use] = [statement for statement in policy["Statement"] if statement["Resource"] == KEY]
-        services = [f"{service}.us-east-1.amazonaws.com" for service in ("dynamodb", "sqs")]
+@pytest.mark.parametrize(
+    ("parameter", "uses", "services"),
+    [
+        ("SecretsKmsKeyArn", "Decrypt", "secretsmanager.us-east-1.amazonaws.com"),
+        (
+            "DataKmsKeyArn",
+            "Decrypt DescribeKey Encrypt GenerateDataKey ReEncryptFrom ReEncryptTo",
+            ["dynamodb.us-east-1.amazonaws.com", "sqs.us-east-1.amazonaws.com"],
+        ),
+    ],
+)
+def test_a_customer_key_may_be_used_through_its_services_only(
+    parameter: str, uses: str, services: str | list[str], deploy: Deploy
+) -> None:
+    document = deploy(**{parameter: KEY})
+    used = grants(" ".join(f"kms:{use}" for use in uses.split()), KEY)
+    assert allowed(document) == {name: known | used for name, known in ALLOWED.items()}
+    for role in document.resources("AWS::IAM::Role").values():
+        [use] = [each for each in role["Policies"][0]["PolicyDocument"]["Statement"] if each["Resource"] == KEY]
         assert use["Condition"] == {"StringEquals": {"kms:ViaService": services}}
 
 
 def test_the_run_function_reads_the_webhooks_secret_where_there_is_one(deploy: Deploy) -> None:
     secret = "arn:aws:secretsmanager:us-east-1:123456789012:secret:webhook"
     document = deploy(WebhookUrl="https://example.com/hook", WebhookSecretArn=secret)
-    for name, role in document.resources("AWS::IAM::Role").items():
-        more = grants("secretsmanager:GetSecretValue", secret) if name == "RunRole" else set()
-        assert statements(role["Policies"][0]["PolicyDocument"]) == ALLOWED[name] | more
+    of_run = ALLOWED["RunRole"] | grants("secretsmanager:GetSecretValue", secret)
+    assert allowed(document) == ALLOWED | {"RunRole": of_run}
     for name, function in document.resources("AWS::Lambda::Function").items():
         variables = function["Environment"]["Variables"]
         tells = name in ("ChatFunction", "RunFunction")
@@ -160,20 +161,15 @@ def test_a_configured_schedule_only_sends_to_the_queue_of_schedules(deploy: Depl
     }
     assert schedule["Target"]["Arn"] == SCHEDULES
     role = document.resources("AWS::IAM::Role")["ScheduleRole"]
-    assert statements(role["Policies"][0]["PolicyDocument"]) == grants("sqs:SendMessage", SCHEDULES) | grants(
-        "kms:Decrypt kms:GenerateDataKey", KEY
-    )
+    with_key = grants("kms:Decrypt kms:GenerateDataKey", KEY)
+    assert allowed(document)["ScheduleRole"] == grants("sqs:SendMessage", SCHEDULES) | with_key
     [trusted] = role["AssumeRolePolicyDocument"]["Statement"]
     assert trusted["Principal"] == {"Service": "scheduler.amazonaws.com"}
     assert trusted["Condition"] == {"StringEquals": {"aws:SourceAccount": "123456789012"}}
 
 
 def test_no_function_that_runs_tools_can_forge_a_schedule_or_a_deletion(iam_mode: Document) -> None:
-    """A deletion is invoked, by the schedule or by an operator. `ALLOWED` lets no function invoke another."""
-    roles = iam_mode.resources("AWS::IAM::Role")
-    for name in RUNS_TOOLS:
-        [policy] = roles[name]["Policies"]
-        assert not statements(policy["PolicyDocument"]) & grants("sqs:SendMessage", SCHEDULES)
+    """`ALLOWED` lets no function invoke another, as a deletion is, or send to the queue of schedules."""
     sources = iam_mode.resources("AWS::Lambda::EventSourceMapping").values()
     assert {(source["FunctionName"].removesuffix("Aliaslive"), source["EventSourceArn"]) for source in sources} == {
         ("SummaryFunction", QUEUE),

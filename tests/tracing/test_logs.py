@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -150,8 +151,7 @@ def test_the_trace_id_is_on_every_line_inside_a_span(out: io.StringIO) -> None:
 def test_a_text_that_looks_like_a_secret_is_masked_wherever_it_stands(out: io.StringIO, secret: str) -> None:
     logger.info("message %s", secret, extra={"detail": secret, "nested": {"list": [secret]}})
     logger.error("failed", exc_info=RuntimeError(secret))
-    assert "hunter22" not in out.getvalue()
-    assert "Abc123" not in out.getvalue()
+    assert not re.search("hunter22|Abc123", out.getvalue())
     assert out.getvalue().count("***") >= 4
 
 
@@ -160,20 +160,16 @@ def test_a_text_that_looks_like_a_secret_is_masked_wherever_it_stands(out: io.St
 )
 def test_a_field_with_a_telling_name_is_masked(out: io.StringIO, name: str) -> None:
     logger.info("hello", extra={name: "open sesame", "nested": {name: 12345678}})
-    assert "sesame" not in out.getvalue()
-    assert "12345678" not in out.getvalue()
+    assert not re.search("sesame|12345678", out.getvalue())
 
 
-def test_the_arn_of_a_secret_is_no_secret(out: io.StringIO) -> None:
+def test_the_arn_of_a_secret_and_token_counts_are_no_secret(out: io.StringIO) -> None:
     arn = "arn:aws:secretsmanager:us-east-1:123456789012:secret:mongodb-AbCdEf"
-    logger.error("Secret %s: AccessDeniedException", arn, extra={"secret_arn": arn})
+    logger.error(
+        "Secret %s: AccessDeniedException", arn, extra={"secret_arn": arn, "total_tokens": 1, "token_count": 2}
+    )
     assert out.getvalue().count(arn) == 2
-
-
-def test_token_counts_are_no_secret(out: io.StringIO) -> None:
-    logger.info("usage", extra={"total_tokens": 1234, "token_count": 5678})
-    assert "1234" in out.getvalue()
-    assert "5678" in out.getvalue()
+    assert "***" not in out.getvalue()
 
 
 @pytest.mark.parametrize("out", ["lambda"], indirect=True)  # both forms are masked by the same function
