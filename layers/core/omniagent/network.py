@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpcore2
@@ -65,6 +66,7 @@ class AsyncioBackend(httpcore2.AsyncNetworkBackend):
         return stream
 
 
+@dataclass(eq=False)
 class _SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     """One connection, with or without TLS. One task reads and one writes at a time, as httpcore does.
 
@@ -72,13 +74,11 @@ class _SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     in memory anyway.
     """
 
-    transport: asyncio.Transport
-
-    def __init__(self) -> None:
-        self._received = bytearray()
-        self._waiter: asyncio.Future[None] | None = None
-        self._is_ended = False
-        self._error: Exception | None = None
+    transport: asyncio.Transport = field(init=False)
+    _received: bytearray = field(default_factory=bytearray)
+    _waiter: "asyncio.Future[None] | None" = None
+    _is_ended: bool = False
+    _error: Exception | None = None
 
     def data_received(self, data: bytes) -> None:
         self._received += data

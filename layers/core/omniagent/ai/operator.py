@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from omniagent.ai.result import AnswerStream
-from omniagent.ai.runner import Runner, RunnerOptions, TimeLeft, forever, traced
+from omniagent.ai.runner import Runner, RunnerOptions, TimeLeft, traced
 from omniagent.budget.spending import Spending, agent_account
 from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
+from omniagent.session.summaries import forever
 from omniagent.settings import Budget, Busy
 from omniagent.turns.engine.submit import Submission
 from omniagent.turns.setup import RuntimeHooks, call_back
@@ -42,11 +43,11 @@ class TurnOperator(Runner):
 
     async def has_work(self) -> bool:
         """Whether `take_up` would find something to do."""
-        setup, head = self._session_setup(), await self._session.head()
+        head = await self._session.head()
         if head is None or head.turn is None:
             return head is not None and bool(head.queue)
         if head.running is not None:
-            return not await setup.is_alive(head.running)
+            return not await self._state.is_alive(head.running)
         return is_over(head, self._session.now())
 
     async def wake(self) -> None:

@@ -27,7 +27,7 @@ from omniagent.session.ids import new_id
 from omniagent.session.live import SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query
-from omniagent.session.summaries import Summarized, SummaryPipeline, name_session
+from omniagent.session.summaries import Summarized, SummaryPipeline, forever, name_session
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback, trace_root
 from omniagent.turns.engine.following import just_ended, resumed
@@ -50,11 +50,6 @@ TimeLeft = Callable[[], float]
 
 _process_registry = MemoryRegistry()
 _process_counter = MemoryCounter()
-
-
-def forever() -> float:
-    """No limit."""
-    return math.inf
 
 
 def until(end: float) -> TimeLeft:
@@ -142,6 +137,9 @@ class Runner(Generic[Output_co]):
         self._hooks = hooks
         of_category = options.project.budgets.get(session.category or "")
         self._budget = options.budget or of_category or session.settings.budget
+        self._state = SessionSetup(session=session, registry=options.registry, hooks=hooks)
+        most_seconds = session.settings.max_turn_seconds if hooks.on_work is not None else math.inf
+        self._limit = partial(TimeLimit, most_seconds=most_seconds)
         self._agent_name: str | None = None
         self._agent: Agent[Any, Output_co] = next(iter(options.project.all_agents.values()))
         """In a project with several, the default until `_resolve` has read the session's."""
@@ -236,7 +234,7 @@ class Runner(Generic[Output_co]):
         that joined an answer stops that answer. A turn that waits for an approval or a client tool is closed, and none
         of its calls run.
         """
-        return await stop_session(self._session_setup(), message_id)
+        return await stop_session(self._state, message_id)
 
     @traced("history")
     async def history(
@@ -266,13 +264,12 @@ class Runner(Generic[Output_co]):
 
         Raises `NotFound`, and `TurnInProgress` while a message is being answered.
         """
-        setup = self._session_setup()
         while (head := await self._session.head()) is not None:
             if head.running is not None or head.queue:
                 raise TurnInProgress
             leaf = await self._session.end_of((await self._session.named(head, node)).place)
             with suppress(Moved):
-                await setup.apply(head, Switch(leaf))
+                await self._state.apply(head, Switch(leaf))
                 return
         raise NotFound
 
@@ -354,10 +351,6 @@ class Runner(Generic[Output_co]):
             return replace(result, output=self._agent.parse_output(last_text(result.parts)))
         return result
 
-    def _limit(self, deadline: float | None) -> TimeLimit:
-        goes_on = self._hooks.on_work is not None
-        return TimeLimit(deadline, most_seconds=self._session.settings.max_turn_seconds if goes_on else math.inf)
-
     @traced("run")
     async def _open(self, query: str | Query, busy: Busy | None, deadline: float | None) -> AnswerSource:
         checked = self._checked(query, busy)
@@ -413,9 +406,6 @@ class Runner(Generic[Output_co]):
             name=self._name if self._session.settings.name_sessions else None,
             hooks=self._hooks,
         )
-
-    def _session_setup(self) -> SessionSetup:
-        return SessionSetup(session=self._session, registry=self._options.registry, hooks=self._hooks)
 
     def _meter(self) -> Meter:
         """Return the meter of one request: of the user, and of the user's spending on an agent with its own budget."""

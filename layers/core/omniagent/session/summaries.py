@@ -60,7 +60,7 @@ NoteCost = Callable[[Purpose, Usage], None]
 """Called with the cost of each model call for a summary or a name."""
 
 
-def _forever() -> float:
+def forever() -> float:
     return math.inf
 
 
@@ -88,7 +88,7 @@ class SummaryPipeline:
         size = provider.context_window(overrides)
         self._max_tokens = window.token_limit(session.settings.context_max_tokens, size) // 2
 
-    async def rebuild(self, *, time_left: Callable[[], float] = _forever) -> Summarized:
+    async def rebuild(self, *, time_left: Callable[[], float] = forever) -> Summarized:
         """Summarize every turn again and replace all summaries with the result.
 
         The pieces are drafts until the last one is generated. An interrupted rebuild continues from its newest draft.
@@ -108,7 +108,7 @@ class SummaryPipeline:
         *,
         at: Place | None = None,
         draft: bool = False,
-        time_left: Callable[[], float] = _forever,
+        time_left: Callable[[], float] = forever,
         most: int | None = None,
         prompt: SharedPrompt | None = None,
     ) -> Summarized:

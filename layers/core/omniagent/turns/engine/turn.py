@@ -82,7 +82,7 @@ class Turn(TurnRun):
                 self.journal.close(has_end=True)
                 await retry_once(lambda: self.journal.finish(seconds))
                 turn_ended(result.status, finish_reason=result.finish_reason, stop_reason=self.stop_reason)
-                self.span.set_content(output=result.text)
+                self.span.set_content(output=result.message.text)
                 await announce(self, self._context, result)
                 self._concluded.set_result(result)
                 await finish(self, result)
