@@ -66,7 +66,6 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     "turns": {
         "aio",
         "ai",
-        "ai.prompts",
         "ai.providers",
         "budget",
         "errors",

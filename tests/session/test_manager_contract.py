@@ -75,7 +75,6 @@ async def test_load_returns_the_newest_turns_whatever_the_summary_covers(session
     assert [[message.text for message in turn.messages] for turn in state.turns][-1] == ["Question 6", "Answer 6"]
     assert all(turn.tokens > 0 for turn in state.turns)
     assert state.summary == summary(1, 5)
-    assert state.summarized_to == 5
     assert (state.question, state.answer) == (question(6, session), reply(6, session=session))
     older = await session.load(asking(2))
     assert (older.earlier, older.answer) == (question(2, session), reply(2, session=session)), "older than the window"

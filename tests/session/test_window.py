@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from omniagent.messages import ChatMessage, DataPart, Part, ReasoningPart, SteeringPart, StepPart, TextPart, ToolPart
 from omniagent.providers import ModelRequest
 from omniagent.session import window
-from omniagent.session.window import Limits, PastTurn
+from omniagent.session.window import Limits, PastTurn, RollingSummary
 
 texts = st.text(max_size=40)
 parts: st.SearchStrategy[Part] = st.one_of(
@@ -177,20 +177,20 @@ def test_a_message_that_joined_an_answer_is_the_users_in_its_place_now_and_later
 @given(turns, st.integers(0, 20), limits)
 def test_a_summary_is_due_after_half_a_window(history: list[PastTurn], summarized_to: int, limits: Limits) -> None:
     since = [turn for turn in history if turn.number > summarized_to]
-    is_due = window.summary_is_due(history, limits, summarized_to=summarized_to)
+    is_due = window.summary_is_due(history, limits, RollingSummary("", 0, 1, summarized_to))
     tokens = sum(turn.tokens for turn in since)
     assert is_due == (2 * len(since) >= limits.max_turns or 2 * tokens >= limits.full_tokens) or not since
 
 
 def starts(tokens: int, *, summaries: bool = True) -> list[int]:
     """Return the first turn of the window at each of 200 turns. A summary is there one turn after it was due."""
-    limits, history, found, summarized_to = Limits(30, 32_000), list[PastTurn](), list[int](), 0
+    limits, history, found, summary = Limits(30, 32_000), list[PastTurn](), list[int](), None
     for number in range(1, 201):
         read = history[-limits.max_turns - 1 :]
-        shown = window.window(read, limits, summarized_to=summarized_to, room=limits.max_tokens - tokens)
+        shown = window.window(read, limits, summary, room=limits.max_tokens - tokens)
         found.append(shown[0].number if shown else 1)
-        if summaries and window.summary_is_due(read, limits, summarized_to=summarized_to):
-            summarized_to = number - 1
+        if summaries and window.summary_is_due(read, limits, summary):
+            summary = RollingSummary("", 0, 1, number - 1)
         history.append(PastTurn(number, (), tokens))
     return found
 
@@ -214,8 +214,9 @@ def test_without_a_summary_the_window_also_moves_in_large_steps(tokens: int) -> 
 @given(told, st.integers(0, 4), st.lists(parts, max_size=6))
 def test_within_a_turn_the_prompt_only_grows(history: list[PastTurn], summarized_to: int, answer: list[Part]) -> None:
     question, limits = ChatMessage.user("And now?"), Limits(30, 1_000_000)
-    first = window.compose(history, limits, question, summarized_to=summarized_to)
-    later = window.compose(history, limits, question, answer, summarized_to=summarized_to)
+    summary = RollingSummary("", 0, 1, summarized_to)
+    first = window.compose(history, limits, question, summary=summary)
+    later = window.compose(history, limits, question, answer, summary=summary)
     assert later[: len(first)] == first
 
 

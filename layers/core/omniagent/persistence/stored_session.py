@@ -8,7 +8,7 @@ are. Any other value is stored as JSON text in a renamed field: `input` becomes 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar, get_args
@@ -125,7 +125,7 @@ def head_of(found: Mapping[str, Any]) -> SessionHead:
         leaf=place_of(found["leaf"]) if found.get("leaf") else ROOT,
         branches=found.get("branches", 0),
         turn=turn_of(found["turn"]) if found.get("turn") else None,
-        queue=_queue_of(found.get("queue") or ()),
+        queue=tuple(map(_queued_of, found.get("queue") or ())),
         name=found.get("name"),
         agent=found.get("agent"),
         changed_at=found.get("updated_at"),
@@ -140,7 +140,7 @@ def turn_of(turn: Mapping[str, Any]) -> LiveTurn:
         **{name: turn[name] for name in _TURN},
         lineage=lineage_of(turn["lineage"]),
         message=message_of(turn["message"]) if turn.get("message") else None,
-        joined=_queue_of(turn["joined"]),
+        joined=tuple(map(_queued_of, turn["joined"])),
     )
 
 
@@ -180,16 +180,13 @@ def _lineage(segments: Sequence[Segment]) -> list[dict[str, int]]:
     return [{"b": branch, "p": last} for branch, last in segments]
 
 
-def _queue_of(stored: Iterable[Mapping[str, Any]]) -> tuple[QueuedMessage, ...]:
-    return tuple(
-        QueuedMessage(
-            message_id=each["id"],
-            **{name: each[name] for name in _QUEUED},
-            parts=_USER_PARTS.validate_python(each["parts"]),
-            metadata=json.loads(each["metadata"]),
-            after=place_of(each["after"]) if each["after"] else None,
-        )
-        for each in stored
+def _queued_of(stored: Mapping[str, Any]) -> QueuedMessage:
+    return QueuedMessage(
+        message_id=stored["id"],
+        **{name: stored[name] for name in _QUEUED},
+        parts=_USER_PARTS.validate_python(stored["parts"]),
+        metadata=json.loads(stored["metadata"]),
+        after=place_of(stored["after"]) if stored["after"] else None,
     )
 
 
@@ -201,7 +198,7 @@ def fields_of(change: Change, question: Mapping[str, Any] | None) -> dict[str, A
         "leaf": _place(after.leaf),
         "branches": after.branches,
         "latest_turn_number": after.running.number if after.running is not None else after.leaf.turn_number,
-        "queue": _queue(after.queue),
+        "queue": [_queued(message) for message in after.queue],
         "is_busy": after.running is not None or bool(after.queue),
         "due": change.due,
         "change": change.id,
@@ -214,7 +211,7 @@ def fields_of(change: Change, question: Mapping[str, Any] | None) -> dict[str, A
     if after.turn is None:
         return stored | {"turn": None}
     turn = {name: getattr(after.turn, name) for name in _TURN}
-    turn |= {"joined": _queue(after.turn.joined), "lineage": _lineage(after.turn.lineage)}
+    turn |= {"joined": [_queued(message) for message in after.turn.joined], "lineage": _lineage(after.turn.lineage)}
     if before.turn is None or before.turn.id != after.turn.id:
         return stored | {"turn": turn | {"message": question}}
     # The message is left as it is stored: it may have fields of a team's own.
@@ -222,17 +219,13 @@ def fields_of(change: Change, question: Mapping[str, Any] | None) -> dict[str, A
     return stored | kept | ({"turn.message": None} if after.turn.message is None else {})
 
 
-def _queue(messages: Sequence[QueuedMessage]) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": message.id,
-            **{name: getattr(message, name) for name in _QUEUED},
-            "parts": [encode_part(part) for part in message.parts],
-            "metadata": encode_json(dict(message.metadata)),
-            "after": _place(message.after) if message.after is not None else None,
-        }
-        for message in messages
-    ]
+def _queued(message: QueuedMessage) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in _QUEUED} | {
+        "id": message.id,
+        "parts": [encode_part(part) for part in message.parts],
+        "metadata": encode_json(dict(message.metadata)),
+        "after": _place(message.after) if message.after is not None else None,
+    }
 
 
 def message_fields(key: str, message: SessionMessage) -> dict[str, Any]:
@@ -242,7 +235,7 @@ def message_fields(key: str, message: SessionMessage) -> dict[str, Any]:
         "id": message.node,
         "session_id": key,
         "client_message_id": message.id,
-        "place": message.place.order,
+        "place": 2 * message.turn_number + is_answer,
         "lineage": _lineage(message.lineage),
         "parts": close_open_calls(message.parts, waiting=is_waiting),
         "metadata": dict(message.metadata),

@@ -6,9 +6,9 @@ goes on where the conversation ends, or repeats its latest, needs no further rea
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from datetime import UTC, datetime
 
 from omniagent.errors import NotFound
 from omniagent.session.live import MAX_LINEAGE, MAX_TURNS, ROOT, Place, SessionHead, SessionMessage, SessionState
@@ -22,6 +22,11 @@ class SessionHistory(ABC):
 
     settings: Settings
     """Its window limits what `load` reads."""
+
+    @staticmethod
+    def now() -> datetime:
+        """The clock for leases and for the expiry of requests."""
+        return datetime.now(UTC)
 
     @abstractmethod
     async def head(self, *, erased: bool = False) -> SessionHead | None:
@@ -105,6 +110,7 @@ class SessionHistory(ABC):
             return SessionState()
         query = query or Query(regenerate=True)
         tip = head.tip
+        shown = tip.messages_in(self.settings.context_max_turns + 1)
         # A turn that goes on after it waited has an answer in the history, which messages have joined.
         end = head.leaf if head.running is None else head.running.place
         waiting = [head.waiting.id] if head.waiting is not None else []
@@ -112,7 +118,9 @@ class SessionHistory(ABC):
         # The same message may be sent again after another branch became the active one.
         anywhere = query.message_id if head.branches and query.parent != head.leaf.node else ""
         found, path, summary = await asyncio.gather(
-            self.find(*names, *waiting, at=end, anywhere=anywhere), *self._window(tip)
+            self.find(*names, *waiting, at=end, anywhere=anywhere),
+            self.path(tip, limit=shown),
+            self.latest_summary(tip),
         )
         state = SessionState(head).with_window(tip, path, summary)
         state = replace(state, waiting=next((each for each in found if each.node in waiting), None))
@@ -132,13 +140,6 @@ class SessionHistory(ABC):
         if earlier.role == "assistant" or earlier.is_same(query):
             return await self._again(state)
         return await self._going_on(state, earlier.place.before(earlier.parent))
-
-    def _window(
-        self, at: Place
-    ) -> tuple[Coroutine[Any, Any, Sequence[SessionMessage]], Coroutine[Any, Any, RollingSummary | None]]:
-        """Return the reads of the window of a path: one turn more than the model is shown."""
-        limit = 2 * self.settings.context_max_turns + 1 + at.order % 2
-        return self.path(at, limit=limit), self.latest_summary(at)
 
     async def _repeated(
         self,
@@ -186,8 +187,13 @@ class SessionHistory(ABC):
         if at == state.after:
             return state
         # The place of a deleted message is not used again while other branches begin there.
-        path, summary, end = await asyncio.gather(*self._window(at), self.end_of(at))
-        return replace(state.with_window(at, path, summary), is_end=end.node == at.node)
+        state, end = await asyncio.gather(self._moved(state, at), self.end_of(at))
+        return replace(state, is_end=end.node == at.node)
+
+    async def _moved(self, state: SessionState, at: Place) -> SessionState:
+        shown = at.messages_in(self.settings.context_max_turns + 1)
+        path, summary = await asyncio.gather(self.path(at, limit=shown), self.latest_summary(at))
+        return state.with_window(at, path, summary)
 
     async def _again(self, state: SessionState) -> SessionState:
         """Return the state for another answer to a stored message, in a branch of its own.
@@ -204,8 +210,7 @@ class SessionHistory(ABC):
         if earlier is not None and earlier.role == "assistant":
             answer = answer or earlier
         if question is not None and question is not state.question:
-            path, summary = await asyncio.gather(*self._window(question.place))
-            state = state.with_window(question.place, path, summary)
+            state = await self._moved(state, question.place)
         after = question.place if question is not None else state.after
         return replace(state, after=after, is_end=False, question=question, answer=answer)
 

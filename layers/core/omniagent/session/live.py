@@ -56,6 +56,10 @@ class Place:
         """The path from the root to this place, or the end of a long one."""
         return (*self.lineage, (self.branch, self.order))
 
+    def messages_in(self, turns: int) -> int:
+        """Return how many messages the last turns of the path to this place have, if none are deleted."""
+        return 2 * turns - 1 + self.order % 2
+
     def leads_from(self, other: "Place") -> bool:
         """Whether another place is on the path to this one."""
         return any(branch == other.branch and other.order <= last for branch, last in self.segments)
@@ -396,16 +400,9 @@ class SessionState:
         return Spot.after(self.after, fork=None if self.is_end else self.head.branches + 1)
 
     @property
-    def summarized_to(self) -> int:
-        return self.summary.end_turn_number if self.summary else 0
-
-    @property
     def turns(self) -> list[PastTurn]:
         """The newest turns of its path in order."""
         return turns_of(self.messages)
-
-    def before(self, turn_number: int) -> list[PastTurn]:
-        return turns_of([message for message in self.messages if message.turn_number < turn_number])
 
     def with_answer(self, answer: SessionMessage) -> "SessionState":
         """Return the state in which the model sees this version of an answer."""

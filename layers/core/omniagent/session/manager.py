@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol, Self
 
 from omniagent.errors import ConfigurationError
@@ -153,11 +153,6 @@ class SessionManager(SessionHistory):
         """Use these settings if the session was created without any."""
         if not self._has_settings:
             self.settings = read()
-
-    @staticmethod
-    def now() -> datetime:
-        """The clock for leases and for the expiry of requests."""
-        return datetime.now(UTC)
 
     @abstractmethod
     async def write(self, change: Change) -> bool:

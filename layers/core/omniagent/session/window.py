@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import accumulate, groupby, pairwise
 
+from omniagent.ai import prompts
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.messages import (
     ChatMessage,
@@ -90,8 +91,7 @@ def compose(
     answer: Sequence[Part] = (),
     *,
     instructions: str = "",
-    summary: ChatMessage | None = None,
-    summarized_to: int = 0,
+    summary: RollingSummary | None = None,
 ) -> list[ChatMessage]:
     """Return the messages of one model call: the summary, the window, the question, the answer so far.
 
@@ -102,9 +102,10 @@ def compose(
     """
     budget = limits.max_tokens - estimate_parts(question.parts)
     so_far = fit_answer(answer, budget)
-    history = window(turns, limits, summarized_to=summarized_to, room=budget - estimate_parts(so_far))
-    before = [summary] if summary is not None and len(history) < len(turns) else []
-    past = [*before, *messages_of(history)]
+    history = window(turns, limits, summary, room=budget - estimate_parts(so_far))
+    past = messages_of(history)
+    if summary is not None and len(history) < len(turns):
+        past.insert(0, prompts.summary_message(summary.content))
     if past and past[0].role == "assistant":
         past.insert(0, ChatMessage.user(DELETED_QUESTION))
     told = [ChatMessage.system(instructions)] if instructions.strip() else []
@@ -112,7 +113,7 @@ def compose(
 
 
 def window(
-    turns: Sequence[PastTurn], limits: Limits, *, summarized_to: int = 0, room: int | None = None
+    turns: Sequence[PastTurn], limits: Limits, summary: RollingSummary | None = None, *, room: int | None = None
 ) -> list[PastTurn]:
     """Return the turns that the model is shown, in order and without gaps, in at most `room` tokens.
 
@@ -121,8 +122,8 @@ def window(
     `turns` has one turn more than the window if there are earlier ones.
     """
     room = limits.max_tokens if room is None else room
-    covered = [_with_cut_outputs(turn) for turn in turns if turn.number <= summarized_to]
-    since = [turn for turn in turns if turn.number > summarized_to]
+    since = _since(turns, summary)
+    covered = [_with_cut_outputs(turn) for turn in turns[: len(turns) - len(since)]]
     if len(turns) <= limits.max_turns and _tokens(turns) <= min(room, limits.full_tokens):
         return list(turns)
     for shown in ([*limits.newest_half(covered), *since], since):
@@ -132,11 +133,16 @@ def window(
     return shown if _tokens(shown) <= room else _squeezed(shown, limits.full_tokens, room)
 
 
-def summary_is_due(turns: Sequence[PastTurn], limits: Limits, *, summarized_to: int) -> bool:
+def summary_is_due(turns: Sequence[PastTurn], limits: Limits, summary: RollingSummary | None = None) -> bool:
     """Whether half a window has passed since the last summary: with the half before, the window is full."""
-    since = [turn for turn in turns if turn.number > summarized_to]
-    is_many, full = len(since) >= limits.max_turns - limits.max_turns // 2, limits.full_tokens
-    return is_many or _tokens(since) >= full - full // 2
+    since = _since(turns, summary)
+    tokens, full = _tokens(since), limits.full_tokens
+    return len(since) >= limits.max_turns - limits.max_turns // 2 or tokens >= full - full // 2
+
+
+def _since(turns: Sequence[PastTurn], summary: RollingSummary | None) -> list[PastTurn]:
+    """Return the turns that the summary does not cover."""
+    return [turn for turn in turns if summary is None or turn.number > summary.end_turn_number]
 
 
 def _in_steps(turns: Sequence[PastTurn], limits: Limits) -> list[PastTurn]:
@@ -364,8 +370,8 @@ def _without_reasoning(parts: Sequence[Part]) -> list[Part]:
 
 
 def _estimate_result(part: ToolPart) -> int:
-    part = part.close()
-    return estimate_text(part.error if part.error is not None else _as_text(part.output))
+    error = part.error if part.done else part.close().error
+    return estimate_text(error if error is not None else _as_text(part.output))
 
 
 def _as_text(value: object) -> str:

@@ -267,11 +267,14 @@ def decide(  # noqa: PLR0911 - one return per decision
     turn = session.running
     if turn is not None and _is_answered_by(turn, state, query):
         return GoOn() if dead else Follow()
-    if any(message.id == query.message_id and message.is_same(query) for message in session.queue):
+    queued = next((message for message in session.queue if message.id == query.message_id), None)
+    if queued is not None and queued.is_same(query):
         return WaitInLine()
     if turn is not None and any(message.id == query.message_id for message in turn.joined):
         return Refuse(InvalidRequest(JOINED))
-    if not query.regenerate and any(message.id == query.message_id for message in session.live_messages):
+    asked = turn.message if turn is not None else None
+    is_early = queued is not None or (asked is not None and asked.id == query.message_id)
+    if is_early and not query.regenerate:
         return Interrupt() if query.busy == "interrupt" and turn is not None else Refuse(TurnInProgress(EDITED_EARLY))
     if query.regenerate:
         return _regenerate(state, query, now, dead=dead)

@@ -121,7 +121,8 @@ async def _stored(run: TurnRun, answer: SessionMessage, ending: Ending) -> Sessi
 
 
 def _session_data(run: TurnRun, answer: SessionMessage) -> dict[str, Any]:
-    task, summarized_to = run.summary, run.state.summarized_to
+    task, summary = run.summary, run.state.summary
+    summarized_to = summary.end_turn_number if summary is not None else 0
     if task is not None and task.done() and not task.cancelled() and task.exception() is None:
         summarized_to = max(summarized_to, task.result().end_turn_number)
     names = ("sessionId", "turnNumber", "status", "usage", "output")

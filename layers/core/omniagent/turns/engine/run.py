@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from omniagent.messages import StepPart, StopReason, ToolPart, Usage
-from omniagent.session.live import LiveTurn, SessionHead, SessionMessage, SessionState
+from omniagent.session.live import LiveTurn, SessionHead, SessionMessage, SessionState, turns_of
 from omniagent.session.summaries import Summarized
 from omniagent.tracing import turn_state
 from omniagent.turns.journal.live_journal import Keeper
@@ -66,7 +66,8 @@ class TurnRun:
         self.turn: LiveTurn = self.head.turn
         """The turn, as this run has taken it."""
         self.text = self.question.text if self.question is not None else ""
-        self.past = self.state.before(self.turn.number)
+        self.past = turns_of([each for each in self.state.messages if each.turn_number < self.turn.number])
+        """The turns before it, as far as the model may be shown them."""
         self.progress = _progress(self.base, draft)
         lines, next_chunk = (draft.lines, draft.next_chunk) if draft is not None else ([], 0)
         self.journal = Keeper(lines, setup=self.setup, turn=self.turn, stop=self.stop, next_chunk=next_chunk)

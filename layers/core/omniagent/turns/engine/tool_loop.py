@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
 
-from omniagent.ai import prompts
 from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import (
     ModelFinish,
@@ -280,8 +279,7 @@ def model_request(run: TurnRun, instructions: str, answer: Sequence[Part]) -> Mo
         question,
         answer,
         instructions=run.late_instructions,
-        summary=prompts.summary_message(state.summary.content) if state.summary else None,
-        summarized_to=state.summarized_to,
+        summary=state.summary,
     )
     if message is None:  # the question of a continued answer was deleted
         messages.remove(question)
@@ -305,7 +303,7 @@ def _limits(setup: TurnSetup) -> window.Limits:
 def start_summary(run: TurnRun) -> None:
     """Start the summary beside the answer if one is due."""
     limits, state = _limits(run.setup), run.state
-    if window.summary_is_due(run.past, limits, summarized_to=state.summarized_to):
+    if window.summary_is_due(run.past, limits, state.summary):
         run.summary = asyncio.create_task(_summarize(run), name="summary")
 
 
@@ -324,6 +322,6 @@ def _shared_prompt(run: TurnRun) -> SharedPrompt | None:
     # Instructions of this turn follow the question, if they are made already.
     *messages, question = (message for message in request.messages if message.role != "system")
     room = limits.max_tokens - window.estimate_parts(question.parts)
-    shown = window.window(run.past, limits, summarized_to=state.summarized_to, room=room)
+    shown = window.window(run.past, limits, state.summary, room=room)
     request = replace(request, messages=messages, overrides=Overrides(model=chosen.model))
     return SharedPrompt(setup.provider, request, shown[0].number) if shown else None
