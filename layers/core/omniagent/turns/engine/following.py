@@ -49,17 +49,19 @@ HAND_OVER_POLL_SECONDS = 0.1
 """Poll interval while another process is about to go on with the turn."""
 
 
+@dataclass(slots=True, eq=False)
 class ReaderSeat:
     """The place of one request among the readers of its user."""
 
-    def __init__(self, setup: TurnSetup) -> None:
-        self._setup = setup
-        self._id = ""
+    setup: TurnSetup
+    _id: str = ""
 
     async def take(self, seconds: float) -> None:
-        """Count a reader that stays at most this long. Raises `TooManyReaders`."""
-        session, self._id = self._setup.session, new_id()
-        count = await self._setup.registry.count_reader(session.user_id, self._id, seconds + READER_GRACE_SECONDS)
+        """Count a reader that stays at most this long, unless it is counted. Raises `TooManyReaders`."""
+        if self._id:
+            return
+        session, self._id = self.setup.session, new_id()
+        count = await self.setup.registry.count_reader(session.user_id, self._id, seconds + READER_GRACE_SECONDS)
         if count > session.settings.max_readers_per_user:
             await self.leave()
             raise TooManyReaders
@@ -69,7 +71,7 @@ class ReaderSeat:
         reader, self._id = self._id, ""
         if reader:
             with suppress(RegistryUnavailable):  # it counts until it expires
-                await self._setup.registry.count_reader(self._setup.session.user_id, reader, 0)
+                await self.setup.registry.count_reader(self.setup.session.user_id, reader, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -83,10 +85,9 @@ class FollowedAnswer:
     setup: TurnSetup
     turn: LiveTurn
     limit: TimeLimit
+    seat: ReaderSeat
     run: AnswerSource | None = None
     """The turn itself, if this process has taken it over."""
-    seat: ReaderSeat | None = None
-    """None: this reader is not counted yet."""
     seen: int | None = None
     """How many events of the journal the reader has seen before. None: it is sent the whole answer."""
     _base: Sequence[Part] = ()
@@ -112,10 +113,8 @@ class FollowedAnswer:
                 return None
             self.begin_with(base, frames_before(base))
         self._until = min(self.limit.stop_at, time.monotonic() + FOLLOW_SECONDS)
-        if self.seat is None:
-            self.seat = ReaderSeat(self.setup)
-            if self.run is None:
-                await self.seat.take(max(0.0, self._until - time.monotonic()))
+        if self.run is None:
+            await self.seat.take(max(0.0, self._until - time.monotonic()))
         return self
 
     def begin_with(self, answer: SessionMessage, frames: bytes) -> None:
@@ -139,8 +138,7 @@ class FollowedAnswer:
 
     async def ended(self) -> None:
         """Remove this reader, and wait for the turn if it was taken over here."""
-        if self.seat is not None:
-            await self.seat.leave()
+        await self.seat.leave()
         if self.run is not None:
             await self.run.ended()
 
@@ -185,8 +183,7 @@ class FollowedAnswer:
                 if is_running:
                     await asyncio.sleep(HAND_OVER_POLL_SECONDS if is_leaving else settings.tick_seconds)
         finally:
-            if self.seat is not None:
-                await self.seat.leave()
+            await self.seat.leave()
 
     async def _read(self, after: int) -> list[Chunk]:
         try:
@@ -233,7 +230,7 @@ async def follow(
     if is_dead or (is_dead is None and not await setup.is_alive(turn)):
         run = await go_on(setup, limit, head)
         turn = turn if run is None else run.turn
-    return await FollowedAnswer(setup, turn, limit, run).opened()
+    return await FollowedAnswer(setup, turn, limit, ReaderSeat(setup), run).opened()
 
 
 async def resumed(
@@ -244,8 +241,7 @@ async def resumed(
         with suppress(TooManyTurns):  # it stays in line
             if (begun := await take_up(setup, limit)) is not None:
                 return begun
-        fresh = await setup.session.head()
-        if fresh is None:
+        if (fresh := await setup.session.head()) is None:
             return None
         head = fresh
     if after is not None:
@@ -282,7 +278,7 @@ async def _rest_of(
         if answer is None and sse.DONE_LINE in lines and seen >= count:
             return None
         seen = max(0, count + seen) if seen < 0 else seen
-    answer = answer or await FollowedAnswer(setup, turn, limit).opened()
+    answer = answer or await FollowedAnswer(setup, turn, limit, ReaderSeat(setup)).opened()
     if answer is not None:
         answer.begin_after(seen)
     return answer

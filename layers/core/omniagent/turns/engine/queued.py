@@ -44,6 +44,9 @@ class QueuedAnswer:
     again. Behind a turn that waits for a human, that is after FOLLOW_SECONDS: the approval may take a month.
     """
 
+    message_id = journal_id = ""
+    """Those of the answer. Empty while the message is in line."""
+
     def __init__(self, setup: TurnSetup, query: Query, node: str, limit: TimeLimit, seat: ReaderSeat) -> None:
         self._setup = setup
         self._session = setup.session
@@ -51,31 +54,16 @@ class QueuedAnswer:
         self._node = node
         self._limit = limit
         self._seat = seat
-        # The latest time to begin the turn. The rest of the deadline belongs to the turn itself.
-        has_deadline = limit.deadline is not None
-        self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if has_deadline else math.inf
+        self._until = limit.started_at + (limit.stop_at - limit.started_at) * 3 / 4
+        """The latest time to begin the turn. The rest of the deadline belongs to the turn itself."""
         self._held_up_until = math.inf
         self._looked_at = time.monotonic()
+        self._source: AnswerSource | None = None
         self._run_for_others: list[AnswerSource] = []
         self._is_stopped = False
         self._task = asyncio.create_task(self._wait(), name=f"waiting {query.message_id}")
         self._session.open_turns.add(self)
         self._task.add_done_callback(lambda _: self._session.open_turns.discard(self))
-
-    @property
-    def message_id(self) -> str:
-        """The id of the answer's message. Empty while the message is in line."""
-        return self._source.message_id if self._source is not None else ""
-
-    @property
-    def journal_id(self) -> str:
-        """Empty while the message is in line."""
-        return self._source.journal_id if self._source is not None else ""
-
-    @property
-    def _source(self) -> AnswerSource | None:
-        task = self._task
-        return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
 
     async def frames(self) -> AsyncIterator[bytes]:
         yield sse.KEEP_ALIVE  # the message is durable: the status line need not wait
@@ -90,21 +78,21 @@ class QueuedAnswer:
             if not isinstance(exc, OmniAgentError):
                 logger.error("message not answered", exc_info=exc)
             yield sse.encode(events.Error(getattr(exc, "public", OmniAgentError.public))) + sse.DONE
-        elif (source := task.result()) is not None:
-            async for frames in source.frames():
+        elif self._source is not None:
+            async for frames in self._source.frames():
                 yield frames
 
     async def result(self) -> RunResult:
-        source = await asyncio.shield(self._task)
-        if source is None:
+        await asyncio.shield(self._task)
+        if self._source is None:
             raise TurnInProgress("The message is queued. Send the same request again.")
-        return await source.result()
+        return await self._source.result()
 
     async def ended(self) -> None:
         """Wait for all work of this process: this message's turn, and the turns run before it."""
         await asyncio.wait([self._task])
-        sources = [*self._run_for_others, *([self._source] if self._source is not None else [])]
-        await asyncio.gather(*(source.ended() for source in sources))
+        own = [self._source] if self._source is not None else []
+        await asyncio.gather(*(source.ended() for source in [*self._run_for_others, *own]))
         await self._seat.leave()
 
     def stop(self, reason: StopReason) -> None:
@@ -117,17 +105,18 @@ class QueuedAnswer:
         """Stop waiting. The message stays in line."""
         self._task.cancel()
 
-    async def _wait(self) -> AnswerSource | None:
-        """Wait until there is an answer to read. None on timeout."""
+    async def _wait(self) -> None:
+        """Wait until there is an answer to read, or the time is over."""
         tick = self._setup.session.settings.tick_seconds
         while time.monotonic() < min(self._until, self._held_up_until):
             pause = tick
             try:
                 if self._is_stopped:
                     await stop_session(self._setup, self._query.message_id)
-                    return None
+                    return
                 if (source := await self._look()) is not None:
-                    return source
+                    self._source, self.message_id, self.journal_id = source, source.message_id, source.journal_id
+                    return
                 pause = tick if math.isinf(self._held_up_until) else 4 * tick
             except Moved:
                 pass  # look again
@@ -135,7 +124,6 @@ class QueuedAnswer:
                 logger.info("message stays in line", extra={"cause": f"{type(exc).__name__}: {exc}"})
                 pause = max(tick, PAUSE_SECONDS)
             await asyncio.sleep(pause)
-        return None
 
     async def _look(self) -> AnswerSource | None:
         head, message_id = await self._session.head(), self._query.message_id
@@ -143,7 +131,7 @@ class QueuedAnswer:
             raise SessionErased
         turn = head.running
         if turn is not None and (turn.question == self._node or message_id in [each.id for each in turn.joined]):
-            return await FollowedAnswer(self._setup, turn, self._limit, seat=self._seat).opened()
+            return await FollowedAnswer(self._setup, turn, self._limit, self._seat).opened()
         place = next((place for place, each in enumerate(head.queue) if each.node == self._node), None)
         if place is None:
             return await self._answered()

@@ -45,15 +45,6 @@ class Judgement:
     new_requests: frozenset[str]
     """The requests that were replied to for the first time."""
 
-    @property
-    def is_new(self) -> bool:
-        return bool(self.new_requests)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the turn can continue."""
-        return self.message.status == "waiting" and not self.message.pending
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replies:
@@ -86,28 +77,28 @@ class Replies:
         if await close_expired(self.setup, state.head):
             return None
         judgement = await self._judged(message)
-        answer, turn, session = judgement.message, state.head.turn, self.setup.session
-        if turn is not None and turn.id == answer.id and turn.state == "running":  # another run goes on with it already
-            if judgement.is_new:
+        answer, turn, setup = judgement.message, state.head.turn, self.setup
+        if turn is None or turn.id != answer.id:
+            if message.status == "waiting":
+                return None  # it was read before its turn ended
+        elif turn.state == "running":  # another run goes on with it already
+            if judgement.new_requests:
                 return None  # the answer was read before it was given the replies
-            followed = await follow(self.setup, state.head, self.limit)
+            followed = await follow(setup, state.head, self.limit)
             if followed is not None:
                 followed.begin_with(answer, frames_after(answer, judgement.call_ids, goes_on=True))
             return followed
-        if turn is not None and turn.id == answer.id and judgement.is_complete:
-            await self.setup.meter.admit()
+        elif answer.status == "waiting" and not answer.pending:  # the turn can continue
+            await setup.meter.admit()
             question = state.question
             own = question if question is not None and question.node == answer.parent else None
-            with turn_span(self.setup, answer.turn_number) as span:
-                head = await self.setup.apply(state.head, Reply(new_id(), answer))
-                return Turn(self.setup, head, state, self.limit, own, base=answer, span=span)
-        if turn is not None and turn.id == answer.id:
-            if judgement.is_new:
-                await self.setup.apply(state.head, PartReply(answer))
-        elif message.status == "waiting":
-            return None  # it was read before its turn ended
+            with turn_span(setup, answer.turn_number) as span:
+                head = await setup.apply(state.head, Reply(new_id(), answer))
+                return Turn(setup, head, state, self.limit, own, base=answer, span=span)
+        elif judgement.new_requests:
+            await setup.apply(state.head, PartReply(answer))
         # While replies are missing, only the results so far: the replies given are stored, and the turn keeps waiting.
-        return ReplayedAnswer(session.session_id, answer, frames_after(answer, judgement.call_ids))
+        return ReplayedAnswer(setup.session.session_id, answer, frames_after(answer, judgement.call_ids))
 
     async def _judged(self, message: SessionMessage) -> Judgement:
         """Judge the replies if the approver may give them. To others who may not, the requests look unknown.
@@ -144,14 +135,12 @@ class Replies:
         parts = list(message.parts)
         call_ids, new_requests = set[str](), set[str]()
         for reply in self.replies:
-            index = _find(parts, reply)
-            if index is None:
+            found = _find(parts, reply)
+            if found is None:
                 if reply.is_echo:
                     continue
                 raise UnknownRequest if message.status == "waiting" else NotWaiting
-            part = parts[index]
-            if not isinstance(part, ToolPart):
-                continue
+            index, part = found
             call_ids.add(part.call_id)
             if part.request is None:
                 continue
@@ -162,8 +151,6 @@ class Replies:
                 raise RequestExpired if message.metadata.get("stopReason") == "expired" else NotWaiting
             elif not self._is_repeated(part, part.request, reply):
                 raise ReplyConflict
-        if not call_ids and not all(reply.is_echo for reply in self.replies):
-            raise NotWaiting
         return Judgement(replace(message, parts=parts), frozenset(call_ids), frozenset(new_requests))
 
     def _answered(self, part: ToolPart, request: CallRequest, reply: ToolReply) -> ToolPart:
@@ -204,17 +191,17 @@ class Replies:
         return part.error is None and self._output(part, reply.output) == part.output
 
 
-def _find(parts: Sequence[Part], reply: ToolReply) -> int | None:
-    """Return the index of the reply's call: the last with its id, because some servers reuse an id in every step."""
+def _find(parts: Sequence[Part], reply: ToolReply) -> tuple[int, ToolPart] | None:
+    """Return the reply's call and its place: the last with its id, because some servers reuse an id in every step."""
+    if not (reply.call_id or reply.request_id):
+        return None
     for index in range(len(parts) - 1, -1, -1):
         part = parts[index]
         if not isinstance(part, ToolPart) or (part.request is None and not reply.is_echo):
             continue
-        is_call = not reply.call_id or part.call_id == reply.call_id
         request_id = part.request.id if part.request is not None else ""
-        is_request = not reply.request_id or request_id == reply.request_id
-        if is_call and is_request and (reply.call_id or reply.request_id):
-            return index
+        if reply.call_id in ("", part.call_id) and reply.request_id in ("", request_id):
+            return index, part
     return None
 
 
