@@ -23,8 +23,9 @@ from omniagent.messages import (
 from omniagent.protocol import events, sse
 from omniagent.session.live import SessionMessage
 from omniagent.session.manager import SessionManager
-from omniagent.turns.journal import live_journal, readers, records
-from omniagent.turns.journal.live_journal import LiveJournal
+from omniagent.turns.engine import run as turn_run
+from omniagent.turns.engine.run import LiveJournal
+from omniagent.turns.journal import readers, records
 from omniagent.turns.journal.readers import JournalReader, fold, replayed
 from omniagent.turns.journal.recorder import AnswerRecorder
 from omniagent.turns.journal.records import (
@@ -157,7 +158,7 @@ def test_an_answer_that_was_cut_off_is_closed_in_order(each_move: list[tuple[str
 
 
 def journal_of(*entries: records.Entry) -> list[bytes]:
-    return [records.record_line(entry) if isinstance(entry, records.Record) else sse.line(entry) for entry in entries]
+    return [turn_run.record_line(entry) if isinstance(entry, records.Record) else sse.line(entry) for entry in entries]
 
 
 FIRST_STEP = (
@@ -311,7 +312,7 @@ async def test_records_are_journaled_and_never_shown() -> None:
 
 
 async def test_a_silent_journal_keeps_the_connection_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_journal, "KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(turn_run, "KEEP_ALIVE_SECONDS", 0.01)
     journal = LiveJournal()
     reader = journal.read_frames()
     assert await anext(reader) == sse.KEEP_ALIVE

@@ -10,7 +10,7 @@ from omniagent import InMemorySessionManager, Settings
 from omniagent.errors import RegistryUnavailable, TurnLost
 from omniagent.protocol.events import TextDelta
 from omniagent.testing import InMemoryStore
-from omniagent.turns.journal.live_journal import Keeper
+from omniagent.turns.engine.run import Keeper
 from omniagent.turns.registry import MAX_CHUNK_BYTES, Chunk
 from omniagent.turns.setup import SessionSetup
 from omniagent.turns.state_events import Begin

@@ -8,7 +8,8 @@ from omniagent.app.run_jobs import BUSY_SECONDS, MAX_TRIES
 from omniagent.errors import QueueUnavailable, RegistryUnavailable
 from omniagent.lambda_runtime import event_loop
 from omniagent.session.ids import new_id
-from omniagent.turns.journal.records import HandedOver, record_line
+from omniagent.turns.engine.run import record_line
+from omniagent.turns.journal.records import HandedOver
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.fixtures.conversation import move_clock
 from tests.fixtures.jobs import HURRIED, failures

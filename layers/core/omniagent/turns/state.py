@@ -44,12 +44,10 @@ from omniagent.session.live import (
     MAX_TURNS,
     Change,
     LiveTurn,
-    Place,
     QueuedMessage,
     SessionHead,
     SessionMessage,
     SessionState,
-    Spot,
 )
 from omniagent.session.query import Query
 from omniagent.turns.decisions import Decision, Follow, GetInLine, GoOn, Interrupt, Refuse, Replay, Run, WaitInLine
@@ -103,13 +101,10 @@ class Moved(StorageConflict):
     """The event does not fit the session's state any more."""
 
 
-def state_of(session: SessionHead) -> State:
-    return "idle" if session.turn is None else session.turn.state
-
-
 def transition(session: SessionHead, event: Event, now: datetime, *, lease_seconds: float = 10.0) -> Change:
     """Return the change that an event makes. Raises `Moved` if it does not fit."""
-    turn, state = session.turn, state_of(session)
+    turn = session.turn
+    state: State = "idle" if turn is None else turn.state
     if state not in TABLE[type(event).__name__]:
         raise Moved(f"{type(event).__name__} does not fit a session that is {state}")
     if turn is not None and isinstance(event, Join | Withdraw | Wait | End) and turn.run != event.run:
@@ -186,36 +181,35 @@ def _drained(session: SessionHead) -> tuple[SessionHead, list[SessionMessage]]:
     while session.turn is None and session.queue and session.queue[0].is_stopped:
         message, *rest = session.queue
         after = message.after or session.leaf
-        fork = session.branches + 1 if after != session.leaf else None
-        question = question_of(message, after, Spot.after(after, fork=fork), message.node)
-        number = question.turn_number
-        metadata = {"turnNumber": number, "status": "cancelled", "finishReason": "other", "stopReason": "cancelled"}
-        answer = SessionMessage(
-            new_id(),
-            "assistant",
-            number,
-            [],
-            "cancelled",
-            metadata=metadata,
+        question = question_of(message, SessionState(session, after, is_end=after == session.leaf), message.node)
+        ending = {"status": "cancelled", "finishReason": "other", "stopReason": "cancelled"}
+        answer = replace(
+            question,
+            id=(answer_id := new_id()),
+            node=answer_id,
+            role="assistant",
+            parts=[],
+            status="cancelled",
+            metadata={"turnNumber": question.turn_number, **ending},
             parent=question.node,
-            branch=question.branch,
-            lineage=question.lineage,
         )
         stored += [question, answer]
-        session = replace(session, leaf=answer.place, branches=fork or session.branches, queue=tuple(rest))
+        branches = max(session.branches, question.branch)
+        session = replace(session, leaf=answer.place, branches=branches, queue=tuple(rest))
     return session, stored
 
 
-def question_of(query: Query, after: Place, spot: Spot, node: str | None = None) -> SessionMessage:
-    """Return a user's message as it is stored after another one."""
+def question_of(query: Query, state: SessionState, node: str | None = None) -> SessionMessage:
+    """Return a user's message as it is stored where the state goes on."""
+    spot = state.spot
     return SessionMessage(
         query.message_id,
         "user",
-        after.turn_number + 1,
+        state.after.turn_number + 1,
         list(query.content),
         metadata=query.metadata,
         node=node or new_id(),
-        parent=after.node,
+        parent=state.after.node,
         branch=spot.branch,
         lineage=spot.lineage,
     )
@@ -296,7 +290,7 @@ def _new(state: SessionState, query: Query, now: datetime, *, dead: bool, backgr
     if is_busy and busy == "reject":
         return Refuse(TurnInProgress(retry_after=1.0))
     if session.running is None and not session.queue and not background:
-        return Run(question_of(query, state.after, state.spot), closes=closes)
+        return Run(question_of(query, state), closes=closes)
     if len(session.queue) >= limit:
         return Refuse(QueueFull())
     names_place = state.after != session.leaf or query.parent in ("", session.leaf.node)

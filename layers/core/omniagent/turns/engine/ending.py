@@ -185,10 +185,10 @@ async def announce(run: TurnRun, context: RunContext | None, result: RunResult) 
 
 async def finish(run: TurnRun, result: RunResult) -> None:
     """Do the work after the answer that nobody waits for: name the session, finish the summary, call `on_end`."""
-    name, seconds = run.setup.name, min(NAMING_SECONDS, run.limit.time_left())
-    if name is not None and not run.state.head.name and result.status == "complete" and seconds > 0:
+    name = run.setup.name
+    if name is not None and not run.state.head.name and result.status == "complete" and run.limit.time_left() > 0:
         try:
-            await within(seconds, name())
+            await within(min(NAMING_SECONDS, run.limit.time_left()), name())
         except (Exception, asyncio.CancelledError) as exc:  # a team's provider may raise anything
             ensure_not_cancelled()
             logger.warning("session not named", extra={"cause": f"{type(exc).__name__}: {exc}"})

@@ -14,7 +14,7 @@ from omniagent.protocol import sse
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
-from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
+from omniagent.turns.engine.run import KEEP_ALIVE_SECONDS
 from omniagent.turns.journal.readers import (
     LOST,
     JournalReader,

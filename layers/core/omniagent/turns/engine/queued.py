@@ -21,8 +21,8 @@ from omniagent.protocol import events, sse
 from omniagent.session.query import Query
 from omniagent.turns.engine import following
 from omniagent.turns.engine.following import FollowedAnswer, ReaderSeat
+from omniagent.turns.engine.run import KEEP_ALIVE_SECONDS
 from omniagent.turns.engine.turn import begin_queued
-from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
 from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.setup import TimeLimit, TurnSetup
 from omniagent.turns.state import Moved, is_over

@@ -94,7 +94,7 @@ class Replies:
             own = question if question is not None and question.node == answer.parent else None
             with turn_span(setup, answer.turn_number) as span:
                 head = await setup.apply(state.head, Reply(new_id(), answer))
-                return Turn(setup, head, state, self.limit, own, base=answer, span=span)
+                return Turn(setup, head, state, self.limit, span, own, base=answer)
         elif judgement.new_requests:
             await setup.apply(state.head, PartReply(answer))
         # While replies are missing, only the results so far: the replies given are stored, and the turn keeps waiting.

@@ -1,19 +1,218 @@
-"""`TurnRun`: one run of a turn. What it was given, and what its loop, its keeper and its end share."""
+"""One run of a turn: the journal that it keeps, and what its loop, its steps and its end share.
+
+Once per tick, `Keeper` appends what is new to the registry and reads the turn's signals.
+"""
 
 import asyncio
+import json
+import logging
 import time
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
+from omniagent.ai.context import RunContext
+from omniagent.ai.result import RunResult
+from omniagent.errors import RegistryMisconfigured, RegistryUnavailable, TurnLost
 from omniagent.messages import StepPart, StopReason, ToolPart, Usage
+from omniagent.protocol import sse
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage, SessionState, turns_of
 from omniagent.session.summaries import Summarized
-from omniagent.tracing import turn_state
-from omniagent.turns.journal.live_journal import Keeper
-from omniagent.turns.journal.readers import Draft
+from omniagent.tracing import Span, turn_state
+from omniagent.turns.journal.readers import Draft, JournalReader
 from omniagent.turns.journal.recorder import AnswerRecorder
-from omniagent.turns.setup import TimeLimit, TurnSetup
-from omniagent.turns.state_events import Join
+from omniagent.turns.journal.records import Entry, Record
+from omniagent.turns.registry import MAX_CHUNK_BYTES, SHORT_RUN, Chunk, Signals
+from omniagent.turns.setup import SessionSetup, TimeLimit, TurnSetup
+
+logger = logging.getLogger(__name__)
+
+KEEP_ALIVE_SECONDS = 15.0
+
+
+@dataclass(slots=True, eq=False)
+class LiveJournal:
+    """Each event is encoded once, when it is added. Readers start at the first line and read at their own pace."""
+
+    lines: list[bytes] = field(default_factory=list)
+    _is_closed: bool = False
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set and cleared at once, for those who wait."""
+
+    def add(self, entry: Entry) -> None:
+        """Add an event, or a record that clients do not see.
+
+        A record that cannot be written is dropped: only a successor reads it.
+        """
+        if not isinstance(entry, Record):
+            self.lines.append(sse.line(entry))
+            self._news.set()
+            self._news.clear()
+            return
+        with suppress(TypeError, ValueError):
+            if len(line := record_line(entry)) <= MAX_CHUNK_BYTES:
+                self.lines.append(line)
+
+    def close(self, *, has_end: bool = False) -> None:
+        """Let the readers end here. Without the end of the answer, they resume."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.lines += [sse.DONE_LINE] if has_end else []
+            self._news.set()
+
+    async def read_frames(self) -> AsyncIterator[bytes]:
+        """Yield the stream's bytes from its start. Lines that are ready together are yielded as one piece."""
+        reader, position = JournalReader(), 0
+        while True:
+            if ready := self.lines[position:]:
+                position = len(self.lines)
+                if frames := reader.take(ready):
+                    yield frames
+            elif self._is_closed:
+                return
+            else:
+                try:
+                    async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                        await self._news.wait()
+                except TimeoutError:
+                    yield sse.KEEP_ALIVE
+
+
+def record_line(record: Record) -> bytes:
+    return json.dumps({"record": record.kind, **asdict(record)}, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "replace"
+    )
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Keeper(LiveJournal):
+    """The journal of one run, and the task that writes it.
+
+    A tick's exceptions are logged, and the next tick retries. If the registry fails, the turn loses stop and resume and
+    starts no tools, but it still ends in order.
+    """
+
+    setup: SessionSetup
+    turn: LiveTurn
+    stop: Callable[[StopReason], None]
+    """Called if the turn is stopped, or was taken over by another process."""
+    next_chunk: int = 0
+    signals: Signals = Signals()
+    """What the last tick read."""
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """When set, everything is appended now, without waiting for the tick."""
+    _written: int = field(init=False)
+    """How many lines: at first, those of the processes before this one."""
+    _written_at: datetime = field(init=False)
+    _unconfirmed: Chunk | None = None
+    _is_lost: bool = False
+    _is_ended: bool = False
+    _is_failing: bool = False
+    _flushing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _task: "asyncio.Task[None]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._written, self._written_at = len(self.lines), self.turn.since
+        self._task = asyncio.create_task(self._tick_until_ended(), name="keeper")
+
+    async def checkpoint(self) -> None:
+        """Append everything: tools are about to run. Raises `TurnLost` and, after a lease, `RegistryUnavailable`."""
+        give_up_at = time.monotonic() + self.setup.session.settings.lease_seconds
+        while True:
+            try:
+                await self._flush()
+                break
+            except RegistryUnavailable as exc:
+                self._note(exc)
+                if time.monotonic() >= give_up_at:
+                    raise
+                await asyncio.sleep(min(1.0, self.setup.session.settings.tick_seconds))
+        if self._is_lost:
+            raise TurnLost("another process has taken over the turn")
+
+    async def finish(self, seconds: float) -> None:
+        """Append what is left and stop. Takes at most so many seconds and never raises."""
+        self._is_ended = True
+        self.wake.set()
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(self._task, return_exceptions=True)
+                await self._flush()
+        except Exception as exc:  # the turn is over either way
+            logger.warning("end of the journal not written", extra={"cause": f"{type(exc).__name__}: {exc}"})
+
+    def abandon(self) -> None:
+        """Stop at once. After a lease the turn counts as dead, and another process continues it."""
+        self._task.cancel()
+
+    async def is_stopped(self) -> bool:
+        """Whether the turn was stopped since the last tick. Asked before it waits: nobody reads the signal then."""
+        with suppress(RegistryUnavailable):
+            await self._poll()
+        return self.signals.stop
+
+    async def _tick_until_ended(self) -> None:
+        tick = self.setup.session.settings.tick_seconds
+        while not self._is_ended:
+            try:
+                async with asyncio.timeout(tick):
+                    await self.wake.wait()
+            except TimeoutError:
+                work = [self._flush(), self._poll()]
+            else:
+                self.wake.clear()
+                work = [] if self._is_ended else [self._flush()]
+            failures = [each for each in await asyncio.gather(*work, return_exceptions=True) if each is not None]
+            if failures:
+                self._note(failures[0])
+            self._is_failing = bool(failures)
+
+    async def _poll(self) -> None:
+        """Read the turn's signals."""
+        if self._is_lost:
+            return
+        self.signals = await self.setup.registry.signals(self.setup.session.key, self.turn.journal)
+        if self.signals.stop:
+            self.stop("cancelled")
+
+    async def _flush(self) -> None:
+        """Append all new lines, or a heartbeat if there were none for a third of a lease.
+
+        If a write's outcome is unknown, it is repeated with identical bytes: a follower may already have read it.
+        """
+        session = self.setup.session
+        lease, tick = session.settings.lease_seconds, session.settings.tick_seconds
+        pause = timedelta(seconds=lease / 3 - min(tick, lease / 6))
+        async with self._flushing:
+            end = len(self.lines)
+            while not self._is_lost and (self._written < end or session.now() - self._written_at > pause):
+                lines, size = list[bytes](), 0
+                for line in self.lines[self._written : end]:
+                    size += len(line) + 1
+                    if lines and size > MAX_CHUNK_BYTES:
+                        break
+                    lines.append(line)  # never split: the recorder keeps each small enough
+                new = Chunk(self.next_chunk, self.turn.run[:SHORT_RUN], session.now(), b"\n".join(lines))
+                self._unconfirmed = chunk = self._unconfirmed or new
+                if not await self.setup.registry.append(session.key, self.turn.journal, chunk):
+                    self._is_lost = True
+                    self.stop("lost")
+                    return
+                self._unconfirmed = None
+                self.next_chunk += 1
+                self._written += chunk.lines.count(b"\n") + bool(chunk.lines)
+                self._written_at = chunk.at
+
+    def _note(self, failure: BaseException) -> None:
+        """Log the first of several failures in a row."""
+        if not self._is_failing:
+            level = logging.ERROR if isinstance(failure, RegistryMisconfigured) else logging.WARNING
+            cause = f"{type(failure).__name__}: {failure}"
+            logger.log(level, "turn registry failing: no stop, no resume, no tools", extra={"cause": cause})
+        self._is_failing = True
 
 
 @dataclass(slots=True)
@@ -34,8 +233,8 @@ class Progress:
 
 
 @dataclass(eq=False)
-class TurnRun:
-    """One run of a turn. Creating it starts the journal."""
+class TurnRun(ABC):
+    """One run of a turn, independent of its readers. Its message is durable. Creating it starts it."""
 
     setup: TurnSetup
     head: SessionHead
@@ -43,6 +242,7 @@ class TurnRun:
     state: SessionState
     """The history that the model is shown."""
     limit: TimeLimit
+    span: Span
     question: SessionMessage | None
     """The message that is answered. None: it was deleted while the turn waited."""
     previous: SessionMessage | None = None
@@ -65,18 +265,26 @@ class TurnRun:
         draft = self.draft
         self.turn: LiveTurn = self.head.turn
         """The turn, as this run has taken it."""
-        self.text = self.question.text if self.question is not None else ""
-        self.past = turns_of([each for each in self.state.messages if each.turn_number < self.turn.number])
-        """The turns before it, as far as the model may be shown them."""
+        self.message_id, self.journal_id = self.turn.id, self.turn.journal
         self.progress = _progress(self.base, draft)
         lines, next_chunk = (draft.lines, draft.next_chunk) if draft is not None else ([], 0)
         self.journal = Keeper(lines, setup=self.setup, turn=self.turn, stop=self.stop, next_chunk=next_chunk)
+        self.frames = self.journal.read_frames
         self.recorder = draft.recorder if draft is not None else AnswerRecorder()
         self.recorder.send = self.journal.add
+        self.text = self.question.text if self.question is not None else ""
+        self.past = turns_of([each for each in self.state.messages if each.turn_number < self.turn.number])
+        """The turns before it, as far as the model may be shown them."""
+        self.context: RunContext | None = None
         self.early_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the answer need not go on: it was stopped, or is ending."""
-        # A message that steers may have got in line while the turn waited: nobody signals it again.
-        self._read_mail = -1 if any(message.steers(self.head) for message in self.head.queue) else 0
+        self.concluded: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
+        self.setup.session.open_turns.add(self)
+        self._task = asyncio.create_task(self._live(), name=f"turn {self.message_id}")
+
+    @abstractmethod
+    async def _live(self) -> None:
+        """Generate the answer and end the turn."""
 
     def stop(self, reason: StopReason) -> None:
         """End the answer early and keep its text. Does nothing if it is already ending."""
@@ -85,21 +293,18 @@ class TurnRun:
             self.stop_reason = reason
             self.early_end.set_result(None)
 
-    async def show_joined(self) -> bool:
-        """Record the messages that steer this turn. Returns whether one is new to the answer.
+    def shut_down(self) -> None:
+        self.stop("shutdown")
+        if self.summary is not None:
+            self.summary.cancel()
 
-        Those that are in line become part of the turn first, so that a successor finds them.
-        """
-        if self.journal.signals.mail != self._read_mail:
-            self._read_mail = self.journal.signals.mail
-            after = await self.setup.settle(self._join)
-            if after is not None and after.turn is not None:
-                self.head, self.turn = after, after.turn
-        return bool([each for each in self.turn.joined if self.recorder.steering(each.id, each.text)])
+    async def ended(self) -> None:
+        """Wait until all work of the turn has ended."""
+        await asyncio.wait([self._task])
 
-    def _join(self, head: SessionHead) -> Join | None:
-        steering = tuple(each for each in head.queue if each.steers(head) and not each.is_stopped)
-        return Join(self.turn.run, steering) if steering else None
+    async def result(self) -> RunResult:
+        """Wait until the answer is stored and `on_finish` has run. Cancelling the waiter does not cancel the turn."""
+        return await asyncio.shield(self.concluded)
 
 
 def _progress(base: SessionMessage | None, draft: Draft | None) -> Progress:

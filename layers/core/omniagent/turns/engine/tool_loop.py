@@ -44,6 +44,7 @@ from omniagent.messages import (
 )
 from omniagent.session import window
 from omniagent.session.ids import new_id
+from omniagent.session.live import SessionHead
 from omniagent.session.summaries import SharedPrompt, Summarized
 from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.tool_step import ToolStep
@@ -51,6 +52,7 @@ from omniagent.turns.journal.readers import Draft
 from omniagent.turns.journal.recorder import MAX_INPUT_CHARS, MAX_SOURCE_CHARS
 from omniagent.turns.journal.records import ApprovedStarted, Counted, HandedOver, StepEnded, StepWithdrawn
 from omniagent.turns.setup import TurnSetup
+from omniagent.turns.state_events import Join
 
 MAX_NAME_CHARS = 256
 """Maximum length of a tool call's name and id. No tool has a longer one, and its event must fit into one chunk."""
@@ -77,6 +79,8 @@ class ToolLoop:
         """The model that is answering: one of the chain."""
         self._rejected = run.draft.rejected if run.draft is not None else None
         """The answer that did not fit the agent's `output`, until another one is accepted."""
+        # A message that steers may have got in line while the turn waited: nobody signals it again.
+        self._read_mail = -1 if any(message.steers(run.head) for message in run.head.queue) else 0
 
     async def run(self) -> FinishReason:
         """Run the loop and return why the model stopped. Raises a `ModelError` if there is no answer.
@@ -95,12 +99,33 @@ class ToolLoop:
         while reason is None:
             if self._progress.steps >= max_steps:
                 raise StepLimitReached(f"no answer after {max_steps} steps")
+            await self._show_joined()
             self._checkpoint()
-            await self._run.show_joined()
             if answer := self._recorder.parts:
                 self._run.journal.wake.set()  # write the tools' results in parallel with the model call
-            reason = await self._end_step(*await self._step(answer))
+            await self._setup.meter.before_call()
+            self._progress.steps += 1
+            self._recorder.start_step()
+            request = model_request(self._run, self._instructions, answer)
+            reason = await self._end_step(*await self._step(request))
         return reason
+
+    async def _show_joined(self) -> bool:
+        """Record the messages that steer this turn. Returns whether one is new to the answer.
+
+        Those that are in line become part of the turn first, so that a successor finds them.
+        """
+        run, mail = self._run, self._run.journal.signals.mail
+        if mail != self._read_mail:
+            self._read_mail = mail
+            after = await self._setup.settle(self._join)
+            if after is not None and after.turn is not None:
+                run.head, run.turn = after, after.turn
+        return bool([each for each in run.turn.joined if self._recorder.steering(each.id, each.text)])
+
+    def _join(self, head: SessionHead) -> Join | None:
+        steering = tuple(each for each in head.queue if each.steers(head) and not each.is_stopped)
+        return Join(self._run.turn.run, steering) if steering else None
 
     async def _catch_up(self, draft: Draft) -> FinishReason | None:
         """End the last step of a dead process. Its tools may have been running."""
@@ -140,15 +165,11 @@ class ToolLoop:
         if self._progress.steps >= self._setup.session.settings.max_steps:
             return reason
         # A message that joined a dead turn last has not been answered.
-        is_asked = isinstance(self._recorder.parts[-1], SteeringPart) or await self._run.show_joined()
+        is_asked = isinstance(self._recorder.parts[-1], SteeringPart) or await self._show_joined()
         return None if is_asked else reason
 
-    async def _step(self, answer: Sequence[Part]) -> tuple[FinishReason, list[ModelToolCall]]:
+    async def _step(self, request: ModelRequest) -> tuple[FinishReason, list[ModelToolCall]]:
         """Call the model, and once more if its answer does not fit the agent's `output`."""
-        await self._setup.meter.before_call()
-        self._progress.steps += 1
-        self._recorder.start_step()
-        request = model_request(self._run, self._instructions, answer)
         finish, calls = await self._call(request)
         while not calls and self._setup.agent.output is not None and not self._is_accepted(finish.reason):
             await self._setup.meter.before_call()
@@ -169,16 +190,21 @@ class ToolLoop:
         try:
             finish, calls = await self._stream(request)
         except BaseException as exc:
-            is_stopped = isinstance(exc, asyncio.CancelledError)
-            await self._count(_estimated(request, self._recorder.step_parts, is_stopped=is_stopped))
+            await self._count(request, self._recorder.step_parts, failed=not isinstance(exc, asyncio.CancelledError))
             raise
         output = self._recorder.step_parts
-        await self._count(finish.usage if finish.usage.total_tokens else _estimated(request, output, is_stopped=True))
+        await self._count(request, output, finish.usage)
         if not calls and not any(isinstance(part, TextPart) for part in output):
             raise EmptyAnswer(f"{self._model} answered nothing ({finish.reason})")
         return finish, calls
 
-    async def _count(self, usage: Usage) -> None:
+    async def _count(
+        self, request: ModelRequest, output: Sequence[Part], usage: Usage = Usage(), *, failed: bool = False
+    ) -> None:
+        """Count what a call cost, estimated if that was not reported: nothing if it failed without any output."""
+        if not usage.total_tokens:
+            usage = window.estimate_call(window.estimate_request(request), output)
+            usage = usage if usage.output_tokens or not failed else Usage()
         self._progress.usage += usage
         self._recorder.record(Counted(usage.to_dict()))
         await self._setup.meter.count(usage)
@@ -225,7 +251,7 @@ class ToolLoop:
         self._model = model
         if shown := self._recorder.step_parts:
             self._recorder.record(StepWithdrawn())
-            await self._count(_estimated(request, shown, is_stopped=False))
+            await self._count(request, shown, failed=True)
             await self._setup.meter.before_call()
 
     def _is_accepted(self, reason: FinishReason) -> bool:
@@ -258,12 +284,6 @@ def _source_part(source: ModelSource) -> SourcePart:
 def last_text(parts: Sequence[Part]) -> str:
     """Return the last text of an answer, which `Agent(output=…)` validates."""
     return next((part.text for part in reversed(parts) if isinstance(part, TextPart)), "")
-
-
-def _estimated(request: ModelRequest, output: Sequence[Part], *, is_stopped: bool) -> Usage:
-    """Estimate the cost of a call without reported usage. The input counts, unless the call itself failed."""
-    usage = window.estimate_call(window.estimate_request(request), output)
-    return usage if usage.output_tokens or is_stopped else Usage()
 
 
 def model_request(run: TurnRun, instructions: str, answer: Sequence[Part]) -> ModelRequest:

@@ -5,12 +5,11 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from omniagent.ai.context import RunContext
-from omniagent.ai.result import RunResult
 from omniagent.aio import STOP_SECONDS, retry_once
 from omniagent.errors import AnswerTooLong, BudgetExceeded, ModelError, OmniAgentError, TooManyTurns, TurnInProgress
 from omniagent.messages import DataPart, FinishReason, steering_of
@@ -36,33 +35,8 @@ MAX_COUNTS, COUNT_SECONDS = 20, 0.05
 """How often, and how far apart, the running turns of a user are counted while others may give way."""
 
 
-@dataclass(eq=False, kw_only=True)
 class Turn(TurnRun):
-    """Runs to its end, independent of its readers. Its message is durable. Creating it starts it."""
-
-    span: Span
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.message_id, self.journal_id = self.turn.id, self.turn.journal
-        self.frames = self.journal.read_frames
-        self._context: RunContext | None = None
-        self._concluded: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
-        self.setup.session.open_turns.add(self)
-        self._task = asyncio.create_task(self._live(), name=f"turn {self.message_id}")
-
-    def shut_down(self) -> None:
-        self.stop("shutdown")
-        if self.summary is not None:
-            self.summary.cancel()
-
-    async def ended(self) -> None:
-        """Wait until all work of the turn has ended."""
-        await asyncio.wait([self._task])
-
-    async def result(self) -> RunResult:
-        """Wait until the answer is stored and `on_finish` has run. Cancelling the waiter does not cancel the turn."""
-        return await asyncio.shield(self._concluded)
+    """Generates the answer, stores it and announces it."""
 
     async def _live(self) -> None:
         session = self.setup.session
@@ -83,8 +57,8 @@ class Turn(TurnRun):
                 await retry_once(lambda: self.journal.finish(seconds))
                 turn_ended(result.status, finish_reason=result.finish_reason, stop_reason=self.stop_reason)
                 self.span.set_content(output=result.message.text)
-                await announce(self, self._context, result)
-                self._concluded.set_result(result)
+                await announce(self, self.context, result)
+                self.concluded.set_result(result)
                 await finish(self, result)
         except BaseException as exc:
             self.span.error(exc)
@@ -153,7 +127,7 @@ class Turn(TurnRun):
         agent, session, question, draft = self.setup.agent, self.setup.session, self.question, self.draft
         # Deps, instructions and providers are a team's code.
         with team_code("the agent or its provider failed", OmniAgentError, passes=(OmniAgentError, HandOver)):
-            self._context = context = RunContext(
+            self.context = context = RunContext(
                 user=session.user,
                 category=session.category,
                 session_id=session.session_id,
@@ -193,9 +167,9 @@ class Turn(TurnRun):
 
     def _fail(self, exc: BaseException) -> None:
         """Give those who wait for the result an error."""
-        if not self._concluded.done():
-            self._concluded.set_exception(exc)
-            self._concluded.exception()  # otherwise asyncio warns about an unretrieved exception
+        if not self.concluded.done():
+            self.concluded.set_exception(exc)
+            self.concluded.exception()  # otherwise asyncio warns about an unretrieved exception
 
 
 async def begin(
@@ -230,7 +204,7 @@ async def begin(
             raise
         if run.closes is not None:
             state = state.with_answer(run.closes)
-        return Turn(setup, head, state, limit, message, run.previous, run.regenerates, span=span)
+        return Turn(setup, head, state, limit, span, message, previous=run.previous, regenerates=run.regenerates)
 
 
 @contextmanager
@@ -301,6 +275,6 @@ async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) ->
     if state.head.version != head.version:
         raise Moved("the session has changed since")
     setup.meter.forget()
-    run = Run(question_of(message, state.after, state.spot, message.node))
+    run = Run(question_of(message, state, message.node))
     # Its waiting time does not count as turn time.
     return await begin(setup, state, run, replace(limit, started_at=time.monotonic()), queued=message)

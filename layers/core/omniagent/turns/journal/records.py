@@ -6,7 +6,7 @@ An event's line is the JSON object that clients get. Any other record begins wit
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 
@@ -123,12 +123,6 @@ class Denied(Record):
 Entry = StreamEvent | Record
 
 _KINDS: Final = {each.kind: each for each in Record.__subclasses__()}
-
-
-def record_line(record: Record) -> bytes:
-    return json.dumps({"record": record.kind, **asdict(record)}, ensure_ascii=False, separators=(",", ":")).encode(
-        "utf-8", "replace"
-    )
 
 
 def entries_of(lines: Iterable[bytes]) -> Iterator[Entry]:

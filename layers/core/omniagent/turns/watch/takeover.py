@@ -12,9 +12,10 @@ from omniagent.messages import Status, Usage
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.tracing import bind_context, turn_state
+from omniagent.turns.engine.run import record_line
 from omniagent.turns.engine.turn import Turn, begin_queued, turn_span
 from omniagent.turns.journal.readers import Draft, fold
-from omniagent.turns.journal.records import RunStarted, record_line
+from omniagent.turns.journal.records import RunStarted
 from omniagent.turns.journal.replay import base_of
 from omniagent.turns.registry import SHORT_RUN, Chunk
 from omniagent.turns.setup import SessionSetup, TimeLimit, TurnSetup, call_back
@@ -190,4 +191,4 @@ async def go_on(setup: TurnSetup, limit: TimeLimit, head: SessionHead) -> Turn |
         limit = replace(limit, started_at=time.monotonic() - max(0.0, time.time() - draft.begun_at))
         with turn_span(setup, turn.number) as span:
             question = turn.message or state.question
-            return Turn(setup, taken.head, state, limit, question, previous, base=base, draft=draft, span=span)
+            return Turn(setup, taken.head, state, limit, span, question, previous, base=base, draft=draft)
