@@ -25,7 +25,7 @@ class TurnOperator(Runner):
         Idempotent by id. `TurnHooks.on_work` is called to have it answered; if that fails, the sweep finds it. Raises
         every refusal that can be known now.
         """
-        checked = self._checked(query, busy)
+        checked = Query.checked(query, busy, self._session.settings)
         await Submission(await self._setup(checked.agent), checked, self._limit(None)).accept()
         return checked.message_id
 

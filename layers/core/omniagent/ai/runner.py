@@ -353,7 +353,7 @@ class Runner(Generic[Output_co]):
 
     @traced("run")
     async def _open(self, query: str | Query, busy: Busy | None, deadline: float | None) -> AnswerSource:
-        checked = self._checked(query, busy)
+        checked = Query.checked(query, busy, self._session.settings)
         return await Submission(await self._setup(checked.agent), checked, self._limit(deadline)).open()
 
     @traced("reply")
@@ -372,12 +372,6 @@ class Runner(Generic[Output_co]):
             rule=self._options.project.approvers,
         ).open()
 
-    def _checked(self, query: str | Query, busy: Busy | None) -> Query:
-        message = Query(query) if isinstance(query, str) else query
-        if not isinstance(message, Query) or not isinstance(message.text, str):
-            raise ConfigurationError(f"the query is {query!r:.100}: write text, or Query(text, message_id=…)")
-        return (message if busy is None else replace(message, busy=busy)).checked(self._session.settings)
-
     async def _resolve(self, name: str | None = None) -> None:
         """Find the session's agent. `name` is what a message asks for. See `Project.name_agent`."""
         project, session = self._options.project, self._session
@@ -391,8 +385,8 @@ class Runner(Generic[Output_co]):
 
     async def _setup(self, name: str | None = None) -> TurnSetup:
         await self._resolve(name)
-        provider, overrides = self._model(self._agent.overrides)
         meter = self._meter()
+        provider, overrides = self._model(self._agent.overrides)
         return TurnSetup(
             agent=self._agent,
             provider=provider,

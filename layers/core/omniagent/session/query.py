@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-from omniagent.errors import InvalidRequest
+from omniagent.errors import ConfigurationError, InvalidRequest
 from omniagent.messages import DataPart, Part, TextPart, plain_text
 from omniagent.session.ids import check_id, new_id
 from omniagent.settings import Busy, Settings
@@ -47,23 +47,30 @@ class Query:
         """Whether these are its parts. A regeneration need not have any."""
         return (self.regenerate and not self.text.strip()) or list(parts) == list(self.content)
 
-    def checked(self, settings: Settings) -> "Query":
-        """Return the query as it can be stored. Raises `InvalidRequest`."""
-        parts = [TextPart(text=plain_text(each.text)) if isinstance(each, TextPart) else each for each in self.content]
+    @staticmethod
+    def checked(query: "str | Query", busy: Busy | None, settings: Settings) -> "Query":
+        """Return a message as it can be stored, with its policy. Raises `InvalidRequest`."""
+        message = Query(query) if isinstance(query, str) else query
+        if not isinstance(message, Query) or not isinstance(message.text, str):
+            raise ConfigurationError(f"the query is {query!r:.100}: write text, or Query(text, message_id=…)")
+        busy = busy if busy is not None else message.busy
+        parts = [
+            TextPart(text=plain_text(each.text)) if isinstance(each, TextPart) else each for each in message.content
+        ]
         text = "".join(part.text for part in parts if isinstance(part, TextPart))
-        if not self.regenerate and not text.strip():
+        if not message.regenerate and not text.strip():
             raise InvalidRequest("The message is empty.")
         others = [part for part in parts if isinstance(part, DataPart)]
-        size = len(text) + (len(_json([others, self.metadata])) if others or self.metadata else 0)
+        size = len(text) + (len(_json([others, message.metadata])) if others or message.metadata else 0)
         if size > settings.max_message_chars:
             raise InvalidRequest(f"The message is longer than {settings.max_message_chars} characters.")
-        if self.message_id:
-            check_id(self.message_id, "message id")
-        message_id = self.message_id or ("" if self.regenerate else new_id())
-        if self.busy is not None and self.busy not in get_args(Busy):
+        if message.message_id:
+            check_id(message.message_id, "message id")
+        message_id = message.message_id or ("" if message.regenerate else new_id())
+        if busy is not None and busy not in get_args(Busy):
             raise InvalidRequest(f"busy: must be one of {', '.join(get_args(Busy))}.")
-        parts = parts if self.parts else []
-        return replace(self, text=text, message_id=message_id, parts=tuple(parts), busy=self.busy or settings.busy)
+        parts = parts if message.parts else []
+        return replace(message, text=text, message_id=message_id, parts=tuple(parts), busy=busy or settings.busy)
 
 
 def _json(value: Any) -> str:
