@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from omniagent.ai.providers.api_stream import EventDecoder
 from omniagent.ai.providers.llm_provider import (
     LLMProvider,
     ModelEvent,
@@ -20,7 +19,7 @@ from omniagent.ai.providers.llm_provider import (
     ToolSpec,
 )
 from omniagent.ai.providers.scripted import ScriptedModel
-from omniagent.ai.providers.stream_reader import ModelStreamReader
+from omniagent.ai.providers.stream_reader import EventDecoder, ModelStreamReader
 from omniagent.messages import ChatMessage, Part, ReasoningPart, StepPart, ToolPart
 
 APIS = ("responses", "chat")

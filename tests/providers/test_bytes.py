@@ -11,11 +11,10 @@ from local.model import chat, messages, responses
 from local.model.answer import Answer, Usage
 from local.model.conversation import Call
 from omniagent.ai.providers.anthropic.message_reader import MessageReader
-from omniagent.ai.providers.api_stream import MAX_EVENT_BYTES, EventDecoder
 from omniagent.ai.providers.llm_provider import ModelText, ModelToolCall
 from omniagent.ai.providers.openai.openai_chat import ChatReader
 from omniagent.ai.providers.openai.openai_responses import ResponseReader
-from omniagent.ai.providers.stream_reader import ModelStreamReader
+from omniagent.ai.providers.stream_reader import MAX_EVENT_BYTES, EventDecoder, ModelStreamReader
 from omniagent.errors import ModelError, ModelStreamBroken
 from tests.providers.canned import Json, chat_chunks, claude_text, frames, message_events, text_deltas
 from tests.providers.helpers import merged, only, read, text_of

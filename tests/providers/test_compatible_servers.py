@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from omniagent.ai.providers.api_stream import EventDecoder
 from omniagent.ai.providers.llm_provider import (
     ModelEvent,
     ModelFinish,
@@ -19,6 +18,7 @@ from omniagent.ai.providers.llm_provider import (
 from omniagent.ai.providers.openai.openai_chat import ChatReader, ThinkingReader
 from omniagent.ai.providers.openai.openai_provider import ThinkTagsMode
 from omniagent.ai.providers.openai.openai_responses import ResponseReader
+from omniagent.ai.providers.stream_reader import EventDecoder
 from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import FinishReason, Usage
 from tests.providers.canned import Json, chat_chunks, frames, reply, saying, serve, stream, text_deltas

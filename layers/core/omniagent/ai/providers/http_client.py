@@ -21,8 +21,8 @@ from omniagent.ai.providers.api_errors import (
     kind_of_status,
     translated_transport,
 )
-from omniagent.ai.providers.api_stream import read_events
 from omniagent.ai.providers.llm_provider import Json, KeySource
+from omniagent.ai.providers.stream_reader import read_events
 from omniagent.errors import ConfigurationError, ModelAuthError, ModelError, ModelUnavailable
 from omniagent.network import AsyncioBackend, peer_timeout
 from omniagent.tls import tls_context
@@ -30,6 +30,8 @@ from omniagent.tls import tls_context
 CONNECT_SECONDS: Final = 5.0
 SHORTEST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 8.0
+Headers = Mapping[str, str]
+"""Headers of a response, by their names in lower case."""
 _TRANSIENT: Final = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, OSError)
 
 
@@ -113,19 +115,19 @@ class HttpClient:
         first_byte_by = asyncio.get_running_loop().time() + self._options.timeout_seconds
         text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str)
         content = text.encode("utf-8", "replace")  # a tool's output may have a lone surrogate
-        response = await self._send("POST", path, content, first_byte_by)
-        is_compressed = _header(response, b"content-encoding") is not None  # by a proxy: nobody asked for it
+        response, headers = await self._send("POST", path, content, first_byte_by)
+        is_compressed = "content-encoding" in headers  # by a proxy: nobody asked for it
         return read_events(
             _decompressed(response) if is_compressed else response.aiter_stream(),
             response.aclose,
-            content_type=_header(response, b"content-type"),
+            content_type=headers.get("content-type", ""),
             first_byte_by=first_byte_by,
         )
 
     async def get(self, path: str) -> Any:
         """Return the JSON at a path, or None if the answer is something else."""
         by = asyncio.get_running_loop().time() + self._options.timeout_seconds
-        response = await self._send("GET", path, b"", by)
+        response, _ = await self._send("GET", path, b"", by)
         try:
             with translated_transport():
                 return json.loads(await response.aread())
@@ -139,36 +141,41 @@ class HttpClient:
         if (pool := self._pools.pop(asyncio.get_running_loop(), None)) is not None:
             await pool.aclose()
 
-    async def _send(self, method: str, path: str, content: bytes, by: float) -> httpcore2.Response:
+    async def _send(self, method: str, path: str, content: bytes, by: float) -> tuple[httpcore2.Response, Headers]:
         """Send the request until it is accepted or refused for good, or the time is over."""
         url = self._base_url._replace(path=self._base_url.path.rstrip("/") + path).geturl()
         retries, pause, may_renew = self._options.max_retries, SHORTEST_BACKOFF_SECONDS, True
-        with translated_transport():
+        try:
             async with peer_timeout(by):
                 while True:
                     wait = pause * random.uniform(0.75, 1)  # noqa: S311 - spreads retries, hides nothing
                     try:
                         response = await self._request(method, url, content)
+                        headers = {
+                            name.decode("latin-1").lower(): text.decode("latin-1") for name, text in response.headers
+                        }
                         if response.status < 300:
-                            return response
-                        error = await _refusal(response)
+                            return response, headers
+                        error = await _refusal(response, headers)
+                        if isinstance(error, ModelAuthError) and may_renew and await self._auth.renew():
+                            may_renew = False
+                            continue
                     except _TRANSIENT as exc:
                         error = ModelUnavailable(described(exc))
                         error.__cause__ = exc
                     else:
-                        if isinstance(error, ModelAuthError) and may_renew and await self._auth.renew():
-                            may_renew = False
-                            continue
-                        advice = _header(response, b"x-should-retry")
+                        advice = headers.get("x-should-retry")
                         may_retry = isinstance(error, ModelUnavailable) if advice is None else advice == "true"
                         if not may_retry:
                             raise error
-                        wait = _retry_after(response) or wait
+                        wait = _retry_after(headers) or wait
                     is_too_late = asyncio.get_running_loop().time() + wait >= by
                     if retries <= 0 or wait > self._options.max_wait_seconds or is_too_late:
                         raise error
                     await asyncio.sleep(wait)
                     retries, pause = retries - 1, min(pause * 2, LONGEST_BACKOFF_SECONDS)
+        except TimeoutError as exc:  # the time is over
+            raise ModelUnavailable(described(exc)) from exc
 
     async def _request(self, method: str, url: str, content: bytes) -> httpcore2.Response:
         seconds = self._options.timeout_seconds
@@ -205,10 +212,6 @@ def _new_pool(url: str, options: ApiOptions) -> httpcore2.AsyncConnectionPool:
     )
 
 
-def _header(response: httpcore2.Response, name: bytes) -> str | None:
-    return next((value.decode("latin-1") for known, value in response.headers if known.lower() == name), None)
-
-
 async def _decompressed(response: httpcore2.Response) -> AsyncIterator[bytes]:
     decoder = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib
     async for chunk in response.aiter_stream():
@@ -216,7 +219,7 @@ async def _decompressed(response: httpcore2.Response) -> AsyncIterator[bytes]:
             yield data
 
 
-async def _refusal(response: httpcore2.Response) -> ModelError:
+async def _refusal(response: httpcore2.Response, headers: Headers) -> ModelError:
     """Return the error of a response that is none of the model's. Its connection is free again."""
     try:
         content = await response.aread()
@@ -229,9 +232,9 @@ async def _refusal(response: httpcore2.Response) -> ModelError:
         answer = None
     answer = answer if isinstance(answer, dict) else {}
     error = answer["error"] if isinstance(answer.get("error"), dict) else answer
-    headers = (_header(response, name) for name in (b"request-id", b"x-request-id", b"x-amzn-requestid"))
-    request_id = answer.get("request_id") or next(filter(None, headers), None)
-    kind = error.get("type") or (_header(response, b"x-amzn-errortype") or "").partition(":")[0] or None
+    ids = (headers.get(name) for name in ("request-id", "x-request-id", "x-amzn-requestid"))
+    request_id = answer.get("request_id") or next(filter(None, ids), None)
+    kind = error.get("type") or headers.get("x-amzn-errortype", "").partition(":")[0] or None
     facts = {"status_code": response.status, "code": error.get("code"), "type": kind, "param": error.get("param")}
     facts["request_id"] = request_id
     message = error.get("message") or error.get("Message")
@@ -239,10 +242,10 @@ async def _refusal(response: httpcore2.Response) -> ModelError:
     return api_error(kind_of_status(response.status), "the model's API refused the request", facts, api_text)
 
 
-def _retry_after(response: httpcore2.Response) -> float:
+def _retry_after(headers: Headers) -> float:
     """Return how many seconds the API asks to wait."""
-    for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         with suppress(ValueError):  # a date
-            if (seconds := float(_header(response, name) or 0) * unit) > 0:
+            if (seconds := float(headers.get(name) or 0) * unit) > 0:
                 return seconds
     return 0.0

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, ClassVar, Final, Literal, NoReturn
 
 from omniagent.ai.providers.api_errors import reported
-from omniagent.ai.providers.api_stream import DONE_EVENT
 from omniagent.ai.providers.http_client import HttpClient
 from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelEvent, ModelReasoningDone, ModelRequest
 from omniagent.ai.providers.model_rules import rules_of
@@ -18,7 +17,6 @@ from omniagent.ai.providers.openai.openai_provider import (
     OpenAIProvider,
     ThinkTagsMode,
     schema_of,
-    usage_of,
 )
 from omniagent.ai.providers.sent_parts import (
     SentCall,
@@ -28,7 +26,7 @@ from omniagent.ai.providers.sent_parts import (
     sent_messages,
     to_json,
 )
-from omniagent.ai.providers.stream_reader import Call, ModelStreamReader, objects_of
+from omniagent.ai.providers.stream_reader import DONE_EVENT, Call, ModelStreamReader, objects_of, usage_of
 from omniagent.errors import ConfigurationError
 from omniagent.messages import FinishReason, ReasoningPart, TextPart, Usage
 

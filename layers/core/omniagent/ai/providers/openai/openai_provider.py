@@ -12,9 +12,8 @@ from omniagent.ai.providers.api_provider import AnswerTool, ApiProvider, FieldPa
 from omniagent.ai.providers.http_client import ApiOptions, HttpClient
 from omniagent.ai.providers.llm_provider import Json, ModelRequest, OutputFormat
 from omniagent.ai.providers.model_rules import fit, nearest_effort, rules_of
-from omniagent.ai.providers.stream_reader import objects_of, tokens_at
+from omniagent.ai.providers.stream_reader import objects_of
 from omniagent.errors import ConfigurationError, ModelRejected
-from omniagent.messages import Usage
 
 MAX_IDENTIFIER_LENGTH: Final = 64
 CACHE_MARK: Final[Json] = {"prompt_cache_breakpoint": {"mode": "explicit"}}
@@ -118,17 +117,6 @@ class OpenAIProvider(ApiProvider):
 
 def schema_of(output: OutputFormat) -> Json:
     return {"name": output.name, "schema": output.schema, "strict": output.strict}
-
-
-def usage_of(holder: Json, prompt: str, answer: str) -> Usage:
-    """Return the usage. `prompt` and `answer` are the API's words for what the model has read and written."""
-    return Usage(
-        input_tokens=tokens_at(holder, "usage", f"{prompt}_tokens"),
-        output_tokens=tokens_at(holder, "usage", f"{answer}_tokens"),
-        cached_input_tokens=tokens_at(holder, "usage", f"{prompt}_tokens_details", "cached_tokens"),
-        reasoning_tokens=tokens_at(holder, "usage", f"{answer}_tokens_details", "reasoning_tokens"),
-        cache_write_tokens=tokens_at(holder, "usage", f"{prompt}_tokens_details", "cache_write_tokens"),
-    )
 
 
 def _identifier(value: str) -> str:

@@ -9,9 +9,9 @@ from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.api_provider import ApiProvider
 from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelEvent, ModelRequest
 from omniagent.ai.providers.model_rules import rules_of
-from omniagent.ai.providers.openai.openai_provider import CACHE_MARK, OpenAIProvider, schema_of, usage_of
+from omniagent.ai.providers.openai.openai_provider import CACHE_MARK, OpenAIProvider, schema_of
 from omniagent.ai.providers.sent_parts import SentCall, SentMessage, instructions_of, sent_messages, to_json
-from omniagent.ai.providers.stream_reader import ModelStreamReader, objects_of
+from omniagent.ai.providers.stream_reader import ModelStreamReader, objects_of, usage_of
 from omniagent.errors import ModelRejected
 from omniagent.messages import ReasoningPart, TextPart
 
