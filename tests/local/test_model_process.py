@@ -11,7 +11,7 @@ import pytest
 
 from local.model.journal import Journal
 from local.model.offline import make_server
-from omniagent.ai.providers.openai.openai_provider import OpenAIOptions
+from omniagent.ai.providers.openai.openai_responses import OpenAIOptions
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ from anthropic.types import message_create_params
 from pydantic import TypeAdapter
 
 from omniagent.ai.providers import get_llm_provider
-from omniagent.ai.providers.anthropic.message_reader import MAX_PAUSES, MessageReader
+from omniagent.ai.providers.anthropic.anthropic_messages import MAX_PAUSES, MessageReader
 from omniagent.ai.providers.llm_provider import (
     ModelReasoning,
     ModelReasoningDone,

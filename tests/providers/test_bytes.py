@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from local.model import chat, messages, responses
 from local.model.answer import Answer, Usage
 from local.model.conversation import Call
-from omniagent.ai.providers.anthropic.message_reader import MessageReader
+from omniagent.ai.providers.anthropic.anthropic_messages import MessageReader
 from omniagent.ai.providers.llm_provider import ModelText, ModelToolCall
 from omniagent.ai.providers.openai.openai_chat import ChatReader
 from omniagent.ai.providers.openai.openai_responses import ResponseReader

@@ -16,8 +16,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolStart,
 )
 from omniagent.ai.providers.openai.openai_chat import ChatReader, ThinkingReader
-from omniagent.ai.providers.openai.openai_provider import ThinkTagsMode
-from omniagent.ai.providers.openai.openai_responses import ResponseReader
+from omniagent.ai.providers.openai.openai_responses import ResponseReader, ThinkTagsMode
 from omniagent.ai.providers.stream_reader import EventDecoder
 from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import FinishReason, Usage

@@ -8,7 +8,7 @@ from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta
 from openai.types.responses import ResponseStreamEvent
 from openai.types.responses.response_output_text import Annotation
 
-from omniagent.ai.providers.anthropic.message_reader import MessageReader
+from omniagent.ai.providers.anthropic.anthropic_messages import MessageReader
 from omniagent.ai.providers.openai.openai_responses import ResponseReader
 from tests.providers.canned import Json
 

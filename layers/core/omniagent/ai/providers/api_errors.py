@@ -3,8 +3,7 @@
 import re
 import ssl
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import httpcore2
 
@@ -21,6 +20,7 @@ TRANSPORT_ERRORS: dict[type[Exception], type[ModelError]] = {
     ssl.SSLError: ModelStreamBroken,
     zlib.error: ModelStreamBroken,
 }
+TRANSPORT_FAILURES = tuple(TRANSPORT_ERRORS)
 _CODE = re.compile(r"[\w.:/\[\]-]{1,80}")
 _STATUS = re.compile(r"[1-5]\d\d")  # a number, or its text as LiteLLM sends it
 _UNAVAILABLE = re.compile(
@@ -71,21 +71,14 @@ def api_error(kind: type[ModelError], what: str, facts: Mapping[str, object], ap
     )
 
 
-@contextmanager
-def translated_transport() -> Iterator[None]:
-    """Raise any failure of the transport as one of the package's errors."""
-    try:
-        yield
-    except tuple(TRANSPORT_ERRORS) as exc:
-        kind = next(TRANSPORT_ERRORS[base] for base in type(exc).__mro__ if base in TRANSPORT_ERRORS)
-        raise kind(described(exc)) from exc
-
-
-def described(exc: Exception) -> str:
-    """Return the text of a failure of the transport."""
+def transport_error(exc: Exception, kind: type[ModelError] | None = None) -> ModelError:
+    """Return the error for a failure of the transport, of its own kind unless another is given."""
+    kind = kind or next(TRANSPORT_ERRORS[base] for base in type(exc).__mro__ if base in TRANSPORT_ERRORS)
     is_silent = isinstance(exc, TimeoutError | httpcore2.TimeoutException)
     text = "the model's API was silent for too long" if is_silent else str(exc)
-    return f"{type(exc).__name__}: {text}"
+    error = kind(f"{type(exc).__name__}: {text}")
+    error.__cause__ = exc
+    return error
 
 
 def short_code(value: object) -> str:

@@ -1,13 +1,14 @@
-"""The common base of the providers that call an HTTP API: options, streaming, and fields that a model refuses."""
+"""The common base of the providers that call an HTTP API: options, the conversation as it is sent, and streaming."""
 
 import asyncio
+import json
 import logging
 import re
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import replace
-from typing import Any, ClassVar, Final
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Literal
 
 from omniagent.ai.providers.http_client import ApiOptions, HttpClient, KeyHeader
 from omniagent.ai.providers.llm_provider import (
@@ -24,34 +25,94 @@ from omniagent.ai.providers.llm_provider import (
     Overrides,
     ToolSpec,
 )
-from omniagent.ai.providers.model_rules import ModelRules, rules_of
+from omniagent.ai.providers.model_rules import (
+    SYSTEM_MESSAGE,
+    FieldPath,
+    ModelRules,
+    fit,
+    refused_fields,
+    rules_of,
+    without,
+)
 from omniagent.ai.providers.stream_reader import ModelStreamReader
 from omniagent.errors import ConfigurationError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
-from omniagent.messages import ToolPart
+from omniagent.messages import Part, StepPart, ToolPart
 from omniagent.tls import is_http_address
 
 logger = logging.getLogger(__name__)
 
-FieldPath = tuple[str, ...]
-"""A field of the request, or a field of that; `("tools", "strict")` is the field of every tool."""
-
-SYSTEM_MESSAGE: Final[FieldPath] = ("messages", "system")
-"""The role `system` after the first message. Without it, the instructions of the turn come first."""
-_REFUSALS: Final = frozenset({400, 422})
-_NEEDED: Final = frozenset(
-    {"model", "input", "messages", "instructions", "system", "tools", "stream", "store", "max_tokens"}
-)
-"""Without these, the answer would be another one, or be stored at the vendor."""
-_OF_TOOLS: Final = {
-    "strict": "strict",
-    "cache_control": "cache_control",
-    # A schema that strict mode cannot express.
-    "parameters": "strict",
-    "input_schema": "strict",
-}
-_NAMED = re.compile(r"""[`'"]([\w.\[\]]+)[`'"]|(?:^|\s)([\w.\[\]]+):\s""")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+MAX_TOOL_NAME_LENGTH: Final = 64
 DRAIN_SECONDS: Final = 0.1
 _ANSWER_TOOL: Final = "Give the final answer. Call this once, at the end, and write no text beside it."
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A text of the user, instructions of the turn, or the steps of an answer."""
+
+    role: Literal["user", "system", "assistant"]
+    text: str
+    steps: list[list[Part]]
+    in_turn: bool
+    """Whether it belongs to the running turn: reasoning of earlier ones is not sent back."""
+    is_marked: bool
+    """Whether it ends a part of the prompt that the next turn repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a model reads, without its tools. `changing` are instructions of the turn that come first."""
+
+    instructions: str
+    changing: str
+    messages: list[SentMessage]
+
+
+def conversation_of(request: ModelRequest, *, takes_late: bool) -> Conversation:
+    """Return the conversation of a request, without empty texts.
+
+    Instructions of the turn stay after its question only where the model takes them there: Claude directly after it.
+    Answers are split into their steps, and tool calls without a result are closed.
+
+    An API that matches its cache only at marks needs two: one finds what the turn before has stored, one stores. If
+    nothing follows the question that the next turn lacks, no mark is needed.
+    """
+    changing, messages = "", request.messages
+    late = next((number for number, message in enumerate(messages) if message.role == "system"), -1)
+    question = messages[late - 1] if late > 0 else None
+    may_stay = takes_late and question is not None and question.role == "user" and question.text.strip()
+    if late >= 0 and not may_stay:
+        changing, messages, late = messages[late].text, [*messages[:late], *messages[late + 1 :]], -1
+    questions = [number for number, message in enumerate(messages) if message.role == "user"]
+    marked = [number for number in questions if number < late][-2:]
+    sent: list[SentMessage] = []
+    for number, message in enumerate(messages):
+        in_turn = number > (questions[-1] if questions else 0)
+        if message.role == "assistant":
+            steps: list[list[Part]] = [[]]
+            for part in message.parts:
+                if isinstance(part, StepPart):
+                    steps.append([])
+                else:
+                    steps[-1].append(_sent_call(part.close()) if isinstance(part, ToolPart) else part)
+            sent.append(SentMessage("assistant", "", [step for step in steps if step], in_turn, is_marked=False))
+        elif text := message.text:
+            sent.append(SentMessage(message.role, text, [], in_turn, number in marked))
+    return Conversation(request.instructions, changing, sent)
+
+
+def _sent_call(part: ToolPart) -> ToolPart:
+    """Return a call as the APIs take it: with a name of their characters, an object as input, and text as output."""
+    name = _NOT_IN_NAMES.sub("_", part.name)[:MAX_TOOL_NAME_LENGTH] or "unknown"  # a model may have invented one
+    arguments = part.input if isinstance(part.input, dict) else {} if part.input is None else {"unparsed": part.input}
+    result = part.output if part.error is None else part.error
+    output = result if isinstance(result, str) else to_json(result)
+    return part.model_copy(update={"name": name, "input": arguments, "output": output})
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 class AnswerTool:
@@ -123,8 +184,13 @@ class ApiProvider(LLMProvider):
     key_header: ClassVar[tuple[str, str]]
     """The header that has the key, and what comes before the key in it."""
     stream_fields: ClassVar[Json] = {"stream": True}
+    limit_field: ClassVar[str]
+    effort_path: ClassVar[FieldPath]
+    """The field that has the reasoning effort."""
     output_field: ClassVar[FieldPath]
     """The field that has the schema of the answer."""
+    takes_loose_schemas: ClassVar[bool] = True
+    """Takes the schema of an answer that strict mode cannot express."""
     _rules: Callable[[str], ModelRules] = staticmethod(rules_of)
     """Returns what a model takes here."""
     _reader: Callable[[str], ModelStreamReader]
@@ -163,19 +229,16 @@ class ApiProvider(LLMProvider):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         body = self._whole_body(request)
-        reader = self._reader(body["model"])
-        parts = (part for message in request.messages for part in message.parts)
-        reader.taken_ids.update(part.call_id for part in parts if isinstance(part, ToolPart))
-        tool: AnswerTool | None = None
-        rest: Json | None = body
         try:
-            while rest is not None:
+            arrivals = await self._open(body, request)
+            reader = self._reader(body["model"])
+            parts = (part for message in request.messages for part in message.parts)
+            reader.taken_ids.update(part.call_id for part in parts if isinstance(part, ToolPart))
+            # Again: the API may just have refused the schema.
+            tool = None if request.output is None else self._answer_tool(request, request.output)
+            while True:
                 try:
-                    async with aclosing(await self._open(rest, request)) as arrivals:
-                        if request.output is not None and not self._takes_schema(request.output, body["model"]):
-                            tool = tool or AnswerTool(
-                                request, request.output
-                            )  # the API may just have refused the schema
+                    async with aclosing(arrivals):
                         async for events in arrivals:
                             for event in reader.read(events) if tool is None else tool.read(reader.read(events)):
                                 yield event
@@ -188,7 +251,10 @@ class ApiProvider(LLMProvider):
                 except (ModelStreamBroken, ModelUnavailable):
                     if not reader.has_ended:
                         raise
-                rest = reader.continuation(rest) if reader.is_paused else None
+                if not reader.is_paused:
+                    break
+                body = reader.continuation(body)
+                arrivals = await self._open(body, request)
             for event in reader.end() if tool is None else tool.read(reader.end()):
                 yield event
         except ModelError as exc:
@@ -200,24 +266,26 @@ class ApiProvider(LLMProvider):
         await self._client.aclose()
 
     def context_window(self, overrides: Overrides) -> int | None:
-        return self._rules(self.model_for(overrides)).context_window
+        return self._rules(overrides.model or self.model).context_window
 
     def cached_price(self, overrides: Overrides) -> float:
-        return self._rules(self.model_for(overrides)).cached_price
+        return self._rules(overrides.model or self.model).cached_price
 
     @abstractmethod
-    def _body(self, request: ModelRequest) -> Json:
-        """Return the request in this API's format."""
+    def _body(
+        self, request: ModelRequest, parameters: Json, conversation: Conversation, tool: AnswerTool | None
+    ) -> Json:
+        """Return the request in this API's format. A call of the `tool` is demanded, of any if there are others."""
 
-    def _parameters(self, request: ModelRequest, limit_field: str) -> Json:
+    def _parameters(self, request: ModelRequest, limit_field: str = "") -> Json:
         """Return the model and its parameters: the call's, or else the provider's. Unset ones are left out."""
         overrides = request.overrides
-        model = self.model_for(overrides)
+        model = overrides.model or self.model
         own = self.options if model == self.model else ApiOptions()
         limit, temperature = overrides.max_output_tokens, overrides.temperature
         parameters = {
             "temperature": own.temperature if temperature is None else temperature,
-            limit_field: own.max_output_tokens if limit is None else limit,
+            limit_field or self.limit_field: own.max_output_tokens if limit is None else limit,
         }
         chosen = {name: value for name, value in parameters.items() if value is not None}
         return {"model": model, **chosen, **own.extra, **overrides.extra}
@@ -244,83 +312,19 @@ class ApiProvider(LLMProvider):
         return answer
 
     def _whole_body(self, request: ModelRequest) -> Json:
-        """Return the request without what the model refuses.
-
-        The instructions of the turn stay after its question only where the model takes them there: Claude directly
-        after it. The schema of the answer is a field or a tool.
-        """
-        model, messages, output = self.model_for(request.overrides), request.messages, request.output
-        refused = self._refused.get(model, ())
-        at = next((number for number, message in enumerate(messages) if message.role == "system"), 0)
-        if at:
-            question = messages[at - 1]
-            may_stay = self._rules(model).late_system and SYSTEM_MESSAGE not in refused
-            if not (may_stay and question.role == "user" and question.text.strip()):
-                first, *others = messages[at:]
-                request = replace(request, messages=[first, *messages[:at], *others])
-        if output is None or self._takes_schema(output, model):
-            body = self._body(request)
-        else:
-            tool = AnswerTool(request, output)
-            body = self._forcing(self._body(tool.request), tool)
-        body |= self.stream_fields
+        """Return the request without what the model refuses. The schema of the answer is a field or a tool."""
+        model = request.overrides.model or self.model
+        rules, refused = self._rules(model), self._refused.get(model, set())
+        tool = None if request.output is None else self._answer_tool(request, request.output)
+        request = request if tool is None else tool.request
+        conversation = conversation_of(request, takes_late=rules.late_system and SYSTEM_MESSAGE not in refused)
+        parameters = fit(self._parameters(request), rules, self.effort_path)
+        body = self._body(request, parameters, conversation, tool) | self.stream_fields
         return without(body, refused) if refused else body
 
-    @abstractmethod
-    def _forcing(self, body: Json, tool: AnswerTool) -> Json:
-        """Return the request with the demand to call a tool, if the model takes it: this one if there is no other."""
-
-    def _takes_schema(self, output: OutputFormat, model: str) -> bool:  # noqa: ARG002 - an API may take only strict ones
-        refused = self._refused.get(model, ())
-        return self._rules(model).native_output and not {self.output_field, self.output_field[:1]} & set(refused)
-
-
-def refused_fields(error: ModelError, body: Json) -> set[FieldPath]:
-    """Return the fields that the API's refusal names and that the request can do without.
-
-    OpenAI names one in `param`; Anthropic, Bedrock and compatible servers only in their text: "`temperature` is
-    deprecated for this model", "output_config.format: Extra inputs are not permitted", `{"loc": ["body", "top_k"], …}`.
-    """
-    if error.api_status not in _REFUSALS:
-        return set()
-    found = [quoted or labelled for quoted, labelled in _NAMED.findall(error.api_text)]
-    names = [error.param] if error.param else found
-    return {path for name in names if (path := _path(name, body))}
-
-
-def without(body: Json, fields: Collection[FieldPath]) -> Json:
-    """Return the request without these fields. An object that this empties goes too."""
-    for first, *rest in fields:
-        if (first, *rest) == SYSTEM_MESSAGE or first not in body:  # the first is left out when the request is made
-            continue
-        value = body[first]
-        if first == "tools" and rest:
-            value = [_without_leaf(tool, rest[0]) for tool in value]
-        else:
-            value = _without_leaf(value, rest[0]) if rest and isinstance(value, dict) else None
-        body = {name: value if name == first else held for name, held in body.items() if name != first or value}
-    return body
-
-
-def _path(name: str, body: Json) -> FieldPath | None:
-    first, *rest = [piece for piece in re.split(r"[.\[\]]+", name) if piece and not piece.isdigit()] or [""]
-    if name == "system" or rest[-1:] == ["role"]:
-        messages = body.get("messages") or body.get("input")
-        late = messages[1:] if isinstance(messages, list) else ()
-        if any(message.get("role") in {"system", "developer"} for message in late):
-            return SYSTEM_MESSAGE
-    if first == "tools" and rest:
-        leaf = _OF_TOOLS.get(rest[-1], "")
-        return ("tools", leaf) if any(leaf in {**tool, **tool.get("function", {})} for tool in body["tools"]) else None
-    if first not in body or first in _NEEDED:
-        return None
-    nested = body[first]
-    return (first, rest[0]) if rest and isinstance(nested, dict) and rest[0] in nested else (first,)
-
-
-def _without_leaf(holder: Json, leaf: str) -> Json:
-    return {
-        name: _without_leaf(value, leaf) if name == "function" else value
-        for name, value in holder.items()
-        if name != leaf
-    }
+    def _answer_tool(self, request: ModelRequest, output: OutputFormat) -> AnswerTool | None:
+        """Return a tool for the answer, if the model does not take its schema."""
+        model = request.overrides.model or self.model
+        refused = {self.output_field, self.output_field[:1]} & self._refused.get(model, set())
+        takes_schema = self._rules(model).native_output and not refused
+        return None if takes_schema and (output.strict or self.takes_loose_schemas) else AnswerTool(request, output)

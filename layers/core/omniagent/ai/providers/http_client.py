@@ -16,10 +16,10 @@ import httpcore2
 
 from omniagent.ai.providers.api_errors import (
     MAX_API_TEXT,
+    TRANSPORT_FAILURES,
     api_error,
-    described,
     kind_of_status,
-    translated_transport,
+    transport_error,
 )
 from omniagent.ai.providers.llm_provider import Json, KeySource
 from omniagent.ai.providers.stream_reader import read_events
@@ -32,7 +32,6 @@ SHORTEST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 8.0
 Headers = Mapping[str, str]
 """Headers of a response, by their names in lower case."""
-_TRANSIENT: Final = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +128,9 @@ class HttpClient:
         by = asyncio.get_running_loop().time() + self._options.timeout_seconds
         response, _ = await self._send("GET", path, b"", by)
         try:
-            with translated_transport():
-                return json.loads(await response.aread())
+            return json.loads(await response.aread())
+        except TRANSPORT_FAILURES as exc:
+            raise transport_error(exc) from exc
         except ValueError:
             return None
         finally:
@@ -160,9 +160,8 @@ class HttpClient:
                         if isinstance(error, ModelAuthError) and may_renew and await self._auth.renew():
                             may_renew = False
                             continue
-                    except _TRANSIENT as exc:
-                        error = ModelUnavailable(described(exc))
-                        error.__cause__ = exc
+                    except TRANSPORT_FAILURES as exc:
+                        error = transport_error(exc, ModelUnavailable)
                     else:
                         advice = headers.get("x-should-retry")
                         may_retry = isinstance(error, ModelUnavailable) if advice is None else advice == "true"
@@ -175,7 +174,7 @@ class HttpClient:
                     await asyncio.sleep(wait)
                     retries, pause = retries - 1, min(pause * 2, LONGEST_BACKOFF_SECONDS)
         except TimeoutError as exc:  # the time is over
-            raise ModelUnavailable(described(exc)) from exc
+            raise transport_error(exc) from exc
 
     async def _request(self, method: str, url: str, content: bytes) -> httpcore2.Response:
         seconds = self._options.timeout_seconds

@@ -20,9 +20,9 @@ KeySource = Callable[[], Awaitable[str]]
 """Returns the key of a model's API."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolSpec:
-    """A tool as the model sees it: name, description and the JSON schema of its parameters."""
+    """A tool as the model sees it, in the fields of OpenAI's APIs. `parameters` is a JSON schema."""
 
     name: str
     description: str
@@ -45,9 +45,9 @@ class Overrides:
         check_fields("Overrides", self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OutputFormat:
-    """The JSON schema of the answer, and whether strict mode can express it."""
+    """The JSON schema of the answer, and whether strict mode can express it, in the fields of OpenAI's APIs."""
 
     name: str
     schema: dict[str, Any]
@@ -266,10 +266,6 @@ class LLMProvider(ABC):
     def cached_price(self, overrides: Overrides) -> float:  # noqa: ARG002 - it may depend on the model
         """Return what a token costs that the API's prompt cache has, as a share of the price of any other."""
         return 1.0
-
-    def model_for(self, overrides: Overrides) -> str:
-        """Return the name of the model that a call with these overrides uses."""
-        return overrides.model or self.model
 
 
 def check_provider(where: str, provider: object) -> None:

@@ -122,7 +122,7 @@ def _request_attributes(provider: LLMProvider, request: ModelRequest) -> dict[st
     parameters = redact({name: value for name, value in chosen.items() if value is not None})
     return {
         attributes.LLM_SYSTEM: provider.system,
-        attributes.LLM_MODEL_NAME: provider.model_for(request.overrides),
+        attributes.LLM_MODEL_NAME: overrides.model or provider.model,
         attributes.LLM_PURPOSE: request.purpose,
         attributes.LLM_INVOCATION_PARAMETERS: json.dumps(parameters, default=str) if parameters else None,
     }

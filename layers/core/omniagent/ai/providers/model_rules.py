@@ -5,12 +5,17 @@ not know. What a listed model refuses is left out or replaced with the nearest v
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import lru_cache
 from typing import Final, Literal, get_args
 
 from omniagent.ai.providers.llm_provider import Json
+from omniagent.errors import ModelError
+
+FieldPath = tuple[str, ...]
+"""A field of the request, or a field of that; `("tools", "strict")` is the field of every tool."""
 
 Sampling = Literal["yes", "without reasoning", "no"]
 ChatTools = Literal["yes", "without reasoning", "no"]
@@ -19,7 +24,27 @@ FileKind = Literal["image", "pdf", "text", "audio"]
 
 FILE_KINDS: Final[tuple[FileKind, ...]] = get_args(FileKind)
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+EFFORT_FIELDS: Final = frozenset({"reasoning", "reasoning_effort"})
+"""The fields in which a caller chooses the effort: OpenAI's of either API, and OpenRouter's of Chat Completions."""
+LIMIT_FIELDS: Final = frozenset({"max_tokens", "max_output_tokens", "max_completion_tokens"})
 SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_k", "top_logprobs", "logprobs"})
+MIN_THINKING_TOKENS: Final = 1_024
+
+SYSTEM_MESSAGE: Final[FieldPath] = ("messages", "system")
+"""The role `system` after the first message. Without it, the instructions of the turn come first."""
+_REFUSALS: Final = frozenset({400, 422})
+_NEEDED: Final = frozenset(
+    {"model", "input", "messages", "instructions", "system", "tools", "stream", "store", "max_tokens"}
+)
+"""Without these, the answer would be another one, or be stored at the vendor."""
+_OF_TOOLS: Final = {
+    "strict": "strict",
+    "cache_control": "cache_control",
+    # A schema that strict mode cannot express.
+    "parameters": "strict",
+    "input_schema": "strict",
+}
+_NAMED = re.compile(r"""[`'"]([\w.\[\]]+)[`'"]|(?:^|\s)([\w.\[\]]+):\s""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,18 +152,102 @@ def rules_of(model: str) -> ModelRules:
     return next((rules for family, rules in _PATTERNS if family.match(model)), ModelRules())
 
 
-def nearest_effort(effort: str, rules: ModelRules) -> str:
-    """Return the effort, or the nearest one that the model takes."""
+def fit(parameters: Json, rules: ModelRules, effort_path: FieldPath) -> Json:
+    """Return the parameters of a request as the model takes them. `effort_path` is where this API has the effort."""
+    body = dict(parameters)
+    field, *inner = effort_path
+    options = body.get(field, {}) if inner else body
+    effort = options.get(effort_path[-1]) if isinstance(options, dict) else None
+    fitting = rules.default_effort if effort is None else _nearest_effort(effort, rules)
+    if fitting != effort and (effort is not None or not body.keys() & EFFORT_FIELDS):
+        effort = fitting
+        body[field] = {**options, effort_path[-1]: effort} if inner else effort
+    for limit in LIMIT_FIELDS & body.keys():
+        if rules.max_output is not None and isinstance(body[limit], int):
+            body[limit] = min(body[limit], rules.max_output)
+    if rules.thinking is not None and "thinking" in body:
+        thinking = _fitted_thinking(body.pop("thinking"), body, rules, effort)
+        body |= {} if thinking is None else {"thinking": thinking}
+    reasons = is_thinking(body) if rules.thinking is not None else effort != "none"
+    if rules.sampling == "yes" or (rules.sampling == "without reasoning" and not reasons):
+        return body
+    return {name: value for name, value in body.items() if name not in SAMPLING_FIELDS}
+
+
+def is_thinking(body: Json) -> bool:
+    """Return whether a request asks Claude to think."""
+    thinking = body.get("thinking")
+    return isinstance(thinking, dict) and thinking.get("type") in {"adaptive", "enabled"}
+
+
+def _nearest_effort(effort: str, rules: ModelRules) -> str:
     if not rules.efforts or effort in rules.efforts or effort not in EFFORTS:
         return effort
     return min(rules.efforts, key=lambda known: abs(EFFORTS.index(known) - EFFORTS.index(effort)))
 
 
-def fit(body: Json, rules: ModelRules, limit_field: str, *, reasons: bool) -> Json:
-    """Return the request without sampling fields that the model refuses, and with at most the output it can make."""
-    limit, most = body.get(limit_field), rules.max_output
-    if most is not None and isinstance(limit, int) and limit > most:
-        body = {**body, limit_field: most}
-    if rules.sampling == "yes" or (rules.sampling == "without reasoning" and not reasons):
-        return body
-    return {name: value for name, value in body.items() if name not in SAMPLING_FIELDS}
+def _fitted_thinking(thinking: object, body: Json, rules: ModelRules, effort: str | None) -> Json | None:
+    """Return how the model is asked to think, or None: not at all."""
+    if not isinstance(thinking, dict):
+        return None
+    match thinking.get("type"):
+        case "disabled":
+            is_above = effort in EFFORTS and EFFORTS.index(effort) > EFFORTS.index(rules.off_up_to)
+            return None if is_above else rules.thinking_off
+        case "enabled" if not rules.takes_budget:
+            kept = {name: value for name, value in thinking.items() if name != "budget_tokens"}
+            return {**kept, "type": "adaptive"}
+        case "adaptive" if rules.thinking == "budget":
+            return {"type": "enabled", "budget_tokens": max(MIN_THINKING_TOKENS, body.get("max_tokens", 0) // 2)}
+    return thinking
+
+
+def refused_fields(error: ModelError, body: Json) -> set[FieldPath]:
+    """Return the fields that the API's refusal names and that the request can do without.
+
+    OpenAI names one in `param`; Anthropic, Bedrock and compatible servers only in their text: "`temperature` is
+    deprecated for this model", "output_config.format: Extra inputs are not permitted", `{"loc": ["body", "top_k"], …}`.
+    """
+    if error.api_status not in _REFUSALS:
+        return set()
+    found = [quoted or labelled for quoted, labelled in _NAMED.findall(error.api_text)]
+    names = [error.param] if error.param else found
+    return {path for name in names if (path := _path(name, body))}
+
+
+def without(body: Json, fields: Collection[FieldPath]) -> Json:
+    """Return the request without these fields. An object that this empties goes too."""
+    for first, *rest in fields:
+        if (first, *rest) == SYSTEM_MESSAGE or first not in body:  # the first is left out when the request is made
+            continue
+        value = body[first]
+        if first == "tools" and rest:
+            value = [_without_leaf(tool, rest[0]) for tool in value]
+        else:
+            value = _without_leaf(value, rest[0]) if rest and isinstance(value, dict) else None
+        body = {name: value if name == first else held for name, held in body.items() if name != first or value}
+    return body
+
+
+def _path(name: str, body: Json) -> FieldPath | None:
+    first, *rest = [piece for piece in re.split(r"[.\[\]]+", name) if piece and not piece.isdigit()] or [""]
+    if name == "system" or rest[-1:] == ["role"]:
+        messages = body.get("messages") or body.get("input")
+        late = messages[1:] if isinstance(messages, list) else ()
+        if any(message.get("role") in {"system", "developer"} for message in late):
+            return SYSTEM_MESSAGE
+    if first == "tools" and rest:
+        leaf = _OF_TOOLS.get(rest[-1], "")
+        return ("tools", leaf) if any(leaf in {**tool, **tool.get("function", {})} for tool in body["tools"]) else None
+    if first not in body or first in _NEEDED:
+        return None
+    nested = body[first]
+    return (first, rest[0]) if rest and isinstance(nested, dict) and rest[0] in nested else (first,)
+
+
+def _without_leaf(holder: Json, leaf: str) -> Json:
+    return {
+        name: _without_leaf(value, leaf) if name == "function" else value
+        for name, value in holder.items()
+        if name != leaf
+    }

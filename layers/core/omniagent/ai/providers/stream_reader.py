@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from io import IncrementalNewlineDecoder
 from typing import Any, Final
 
-from omniagent.ai.providers.api_errors import aws_exception, short_code, translated_transport
+from omniagent.ai.providers.api_errors import TRANSPORT_FAILURES, aws_exception, short_code, transport_error
 from omniagent.ai.providers.llm_provider import (
     Json,
     ModelEvent,
@@ -85,8 +85,9 @@ async def read_events(
             else:
                 await arrived.wait()
                 arrived.clear()
-        with translated_transport():
-            await pumping
+        await pumping
+    except TRANSPORT_FAILURES as exc:
+        raise transport_error(exc) from exc
     finally:
         pumping.cancel()
         await asyncio.gather(pumping, return_exceptions=True)
@@ -311,7 +312,8 @@ class ModelStreamReader(ABC):
         """
         if not (isinstance(call_id, str) and isinstance(name, str)):
             raise TypeError("a tool call without an id or a name")
-        self._end_reasoning()
+        if self._is_reasoning:
+            self._end_reasoning()
         is_usable = len(call_id) <= MAX_CALL_ID_LENGTH and call_id not in self.taken_ids
         is_random = is_usable and _RANDOM.search(call_id.replace(name, ""))
         call = Call(call_id if is_random else f"call_{uuid.uuid4().hex[:24]}", name, sent_id=call_id)
@@ -332,7 +334,8 @@ class ModelStreamReader(ABC):
 
         A call that was cut off before its arguments must not run as one that has none: they become unreadable.
         """
-        self._end_reasoning()
+        if self._is_reasoning:
+            self._end_reasoning()
         for call in self._calls:
             if reason in _CUT_SHORT and not (call.done or call.pieces):
                 self._delta(call, "{")

@@ -1,25 +1,159 @@
 """Anthropic's Messages API."""
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from omniagent.ai.providers.anthropic.message_reader import MessageReader
-from omniagent.ai.providers.api_provider import AnswerTool, ApiProvider
-from omniagent.ai.providers.llm_provider import Json, ModelRequest, OutputFormat, ToolSpec
-from omniagent.ai.providers.model_rules import EFFORTS, ModelRules, fit, nearest_effort
-from omniagent.ai.providers.sent_parts import SentCall, SentPart, instructions_of, sent_messages
-from omniagent.messages import ReasoningPart, TextPart
+from omniagent.ai.providers.api_errors import reported
+from omniagent.ai.providers.api_provider import AnswerTool, ApiProvider, Conversation, SentMessage, to_json
+from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelRequest, ToolSpec
+from omniagent.ai.providers.model_rules import ModelRules, is_thinking
+from omniagent.ai.providers.stream_reader import Call, ModelStreamReader, objects_of, tokens_at
+from omniagent.errors import ModelStreamBroken
+from omniagent.messages import Part, ReasoningPart, TextPart, ToolPart, Usage
 
 DEFAULT_MAX_TOKENS: Final = 16_384
 """The API requires a limit; Bedrock reserves it from the account's quota."""
-MIN_THINKING_TOKENS: Final = 1_024
 MAX_STRICT_TOOLS: Final = 20
+MAX_PAUSES: Final = 10
+"""How often an answer may pause to be continued."""
 _CACHED: Final[Json] = {"type": "ephemeral"}
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 _USER_ID = re.compile(r"[\w.@-]{1,256}", re.ASCII)
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block of the answer that is being read: what it began with, and the pieces that followed."""
+
+    start: Json
+    call: Call | None = None
+    pieces: list[str] = field(default_factory=list)
+    signature: str = ""
+
+    def sent_back(self) -> Json:
+        """Return the block as the API expects it back."""
+        text = "".join(self.pieces)
+        if self.start["type"] == "text":
+            return {"type": "text", "text": (self.start.get("text") or "") + text}
+        if self.start["type"] == "thinking":
+            thinking = (self.start.get("thinking") or "") + text
+            return {"type": "thinking", "thinking": thinking, "signature": self.signature}
+        return {**self.start, "input": _object(text)} if text else self.start
+
+
+class MessageReader(ModelStreamReader):
+    """Reads one answer, also over the requests that continue it after a pause.
+
+    Blocks of an unknown kind, such as a server tool's, are not shown; within the turn they are sent back unchanged.
+    """
+
+    _usage = Usage()
+    _pauses = 0
+
+    def __init__(self, model: str = "") -> None:
+        super().__init__(model)
+        self._blocks: dict[Any, _Block] = {}
+        self._content: list[_Block] = []
+        self._counts: Json = {}
+
+    def continuation(self, body: Json) -> Json:
+        if self._pauses == MAX_PAUSES:
+            raise ModelStreamBroken(f"the model's answer paused more than {MAX_PAUSES} times")
+        self._pauses += 1
+        self.is_paused, self.has_ended, self.finished = False, False, None
+        content = [block.sent_back() for block in self._content]
+        self._content.clear()
+        *before, last = body["messages"]
+        if last["role"] == "assistant":
+            content = [*last["content"], *content]
+        else:
+            before.append(last)
+        return {**body, "messages": [*before, {"role": "assistant", "content": content}]}
+
+    def _read(self, event: Json) -> None:
+        match event["type"] if "type" in event or "error" not in event else "error":
+            case "content_block_delta":
+                self._delta_read(self._blocks[event["index"]], event["delta"])
+            case "content_block_start":
+                self._block_started(event["index"], event["content_block"])
+            case "content_block_stop":
+                self._block_stopped(self._blocks[event["index"]])
+            case "message_start":
+                self._counts, self._blocks = _counts(event["message"].get("usage")), {}
+            case "message_delta":
+                self._message_ended(event["delta"], event.get("usage"))
+            case "message":  # from a server that ignores `stream`
+                for index, block in enumerate(event["content"]):
+                    self._block_started(index, block)
+                    self._block_stopped(self._blocks[index])
+                self._message_ended(event, event.get("usage"))
+            case "error":
+                raise reported(event.get("error") or event)
+
+    def _block_started(self, index: object, start: Json) -> None:
+        block = self._blocks[index] = _Block(start)
+        match start["type"]:
+            case "text":
+                self._text(start.get("text") or "")
+                for citation in objects_of(start, "citations"):
+                    self._cited(citation)
+            case "thinking":
+                self._reasoning(start.get("thinking") or "")
+                block.signature = start.get("signature") or ""
+            case "tool_use":
+                block.call = self._open_call(index, start["id"], start["name"])
+
+    def _delta_read(self, block: _Block, delta: Json) -> None:
+        match delta["type"]:
+            case "text_delta":
+                block.pieces.append(delta["text"])
+                self._text(delta["text"])
+            case "thinking_delta":
+                block.pieces.append(delta["thinking"])
+                self._reasoning(delta["thinking"])
+            case "input_json_delta":
+                block.pieces.append(delta["partial_json"])
+                if block.call is not None:
+                    self._delta(block.call, delta["partial_json"])
+            case "signature_delta":
+                block.signature += delta["signature"]
+            case "citations_delta":
+                self._cited(delta["citation"])
+
+    def _block_stopped(self, block: _Block) -> None:
+        if block.call is not None:
+            if block.start.get("input") and not block.call.pieces:
+                self._delta(block.call, to_json(block.start["input"]))
+            self._close_call(block.call)
+        elif block.start["type"] == "thinking":
+            self._end_reasoning({"signature": block.signature} if block.signature else None)
+        elif block.start["type"] != "text":
+            self._end_reasoning({"block": block.sent_back()})
+        self._content.append(block)
+
+    def _message_ended(self, delta: Json, usage: object) -> None:
+        reason = delta.get("stop_reason")
+        if reason is None:
+            return
+        self._counts |= {name: count for name, count in _counts(usage).items() if count is not None}
+        self._usage += _usage(self._counts)
+        self.is_paused = reason == "pause_turn"
+        if reason == "refusal" and not self._has_text:
+            self._text((delta.get("stop_details") or {}).get("explanation") or "")
+        self._finish(OTHER_NAMES.get(reason, "other"), self._usage)
+
+    def _cited(self, citation: Json) -> None:
+        """Note the page or the document that a citation names. Documents without a title are numbered."""
+        title = citation.get("title") or citation.get("document_title")
+        if title is None and isinstance(index := citation.get("document_index"), int):
+            title = f"Document {index + 1}"
+        media_type = "application/pdf" if citation.get("type") == "page_location" else "text/plain"
+        self._cite(citation.get("url") or citation.get("source"), title, media_type=media_type)
 
 
 class AnthropicMessages(ApiProvider):
@@ -33,9 +167,12 @@ class AnthropicMessages(ApiProvider):
     system = "anthropic"
     settings_prefix = "ANTHROPIC"
     url = "https://api.anthropic.com"
-    path: ClassVar[str] = "/v1/messages"
+    path = "/v1/messages"
     key_header = ("x-api-key", "")
+    limit_field = "max_tokens"
+    effort_path = ("output_config", "effort")
     output_field = ("output_config", "format")
+    takes_loose_schemas = False
     _reader = MessageReader
 
     def _address(self) -> str:
@@ -45,74 +182,43 @@ class AnthropicMessages(ApiProvider):
     def _headers(self) -> Mapping[str, str]:
         return {"anthropic-version": "2023-06-01"}
 
-    def _body(self, request: ModelRequest) -> Json:
-        parameters = {"max_tokens": DEFAULT_MAX_TOKENS, **self._parameters(request, "max_tokens")}
-        output = request.output
-        schema = {} if output is None else {"format": {"type": "json_schema", "schema": output.schema}}
-        config = {**schema, **parameters.pop("output_config", {})}
-        rules = self._rules(parameters["model"])
-        tools, parallel = list(_tools(request.tools, rules)), self.options.parallel_tool_calls
-        choice = {"tool_choice": {"type": "auto", "disable_parallel_tool_use": not parallel}}
+    def _parameters(self, request: ModelRequest, limit_field: str = "") -> Json:
+        return {"max_tokens": DEFAULT_MAX_TOKENS, **super()._parameters(request, limit_field)}
+
+    def _body(
+        self, request: ModelRequest, parameters: Json, conversation: Conversation, tool: AnswerTool | None
+    ) -> Json:
+        rules, parallel = self._rules(parameters["model"]), self.options.parallel_tool_calls
+        config, choice = dict[str, Any](), dict[str, Any]()
+        if request.output is not None:
+            config["format"] = {"type": "json_schema", "schema": request.output.schema}
+        if request.tools and parallel is not None:
+            choice = {"type": "auto", "disable_parallel_tool_use": not parallel}
+        choice = parameters.get("tool_choice") or choice
+        if tool is not None:
+            choice = choice | ({"type": "tool", "name": tool.name} if tool.is_only_tool else {"type": "any"})
+        if choice.get("type") in {"any", "tool"} and (is_thinking(parameters) or not rules.forced_tool):
+            choice = {name: value for name, value in choice.items() if name != "name"} | {"type": "auto"}
+        config |= parameters.get("output_config", {})
         body = {
-            **_cached_prefix(*instructions_of(request), tools),
-            "messages": list(_alternating(_messages(request))),
+            **_cached_prefix(conversation, list(_tools(request.tools, rules))),
+            "messages": list(_alternating(_messages(conversation.messages))),
             "cache_control": _CACHED,
-            **({} if parallel is None or not tools else choice),
             **({"metadata": {"user_id": _user_id(request.user_id)}} if request.user_id else {}),
-            **({"output_config": config} if config else {}),
             **parameters,
         }
-        return fitted_message(body, rules)
-
-    def _takes_schema(self, output: OutputFormat, model: str) -> bool:
-        return output.strict and super()._takes_schema(output, model)
-
-    def _forcing(self, body: Json, tool: AnswerTool) -> Json:
-        forced = {"type": "tool", "name": tool.name} if tool.is_only_tool else {"type": "any"}
-        choice = {**body.get("tool_choice", {}), **forced}
-        return fitted_message({**body, "tool_choice": choice}, self._rules(body["model"]))
+        return body | ({"tool_choice": choice} if choice else {}) | ({"output_config": config} if config else {})
 
 
-def fitted_message(body: Json, rules: ModelRules) -> Json:
-    """Return the request as the rules of its model want it."""
-    effort = (body.get("output_config") or {}).get("effort")
-    if effort is not None and nearest_effort(effort, rules) != effort:
-        effort = nearest_effort(effort, rules)
-        body = {**body, "output_config": {**body["output_config"], "effort": effort}}
-    thinking = _fitted_thinking(body, rules, effort)
-    body = {**{name: value for name, value in body.items() if name != "thinking"}, **thinking}
-    thinks = bool(thinking) and thinking["thinking"].get("type") in {"adaptive", "enabled"}
-    choice = body.get("tool_choice")
-    if isinstance(choice, dict) and choice.get("type") in {"any", "tool"} and (thinks or not rules.forced_tool):
-        body = {**body, "tool_choice": {name: value for name, value in choice.items() if name != "name"}}
-        body["tool_choice"]["type"] = "auto"
-    return fit(body, rules, "max_tokens", reasons=thinks)
-
-
-def _fitted_thinking(body: Json, rules: ModelRules, effort: str | None) -> Json:
-    thinking = body.get("thinking")
-    if not isinstance(thinking, dict) or rules.thinking is None:
-        return {"thinking": thinking} if isinstance(thinking, dict) else {}
-    match thinking.get("type"):
-        case "disabled":
-            is_above = effort in EFFORTS and EFFORTS.index(effort) > EFFORTS.index(rules.off_up_to)
-            return {} if rules.thinking_off is None or is_above else {"thinking": rules.thinking_off}
-        case "enabled" if not rules.takes_budget:
-            kept = {name: value for name, value in thinking.items() if name != "budget_tokens"}
-            return {"thinking": {**kept, "type": "adaptive"}}
-        case "adaptive" if rules.thinking == "budget":
-            limit = min(body["max_tokens"], rules.max_output or body["max_tokens"])
-            budget = max(MIN_THINKING_TOKENS, limit // 2)
-            return {"thinking": {"type": "enabled", "budget_tokens": budget}}
-    return {"thinking": thinking}
-
-
-def _cached_prefix(instructions: str, changing: str, tools: list[Json]) -> Json:
+def _cached_prefix(conversation: Conversation, tools: list[Json]) -> Json:
     """Return tools and instructions, with a breakpoint of the cache before those that may change."""
-    system = [{"type": "text", "text": instructions, "cache_control": _CACHED}] if instructions.strip() else []
-    if tools and not system:
+    system: list[Json] = []
+    if conversation.instructions.strip():
+        system.append({"type": "text", "text": conversation.instructions, "cache_control": _CACHED})
+    elif tools:
         tools[-1] = {**tools[-1], "cache_control": _CACHED}
-    system += [{"type": "text", "text": changing}] if changing else []
+    if conversation.changing:
+        system.append({"type": "text", "text": conversation.changing})
     return {**({"tools": tools} if tools else {}), **({"system": system} if system else {})}
 
 
@@ -147,9 +253,9 @@ def _alternating(messages: Iterator[Json]) -> Iterator[Json]:
     yield from [*([last] if last else []), *instructions]
 
 
-def _messages(request: ModelRequest) -> Iterator[Json]:
+def _messages(messages: Sequence[SentMessage]) -> Iterator[Json]:
     """Yield the messages. Those of an answer are one per step, each followed by the results of its tools."""
-    for message in sent_messages(request):
+    for message in messages:
         if message.text.strip():
             mark = {"cache_control": _CACHED} if message.is_marked else {}
             yield {"role": message.role, "content": [{"type": "text", "text": message.text, **mark}]}
@@ -157,13 +263,13 @@ def _messages(request: ModelRequest) -> Iterator[Json]:
             content = [block for part in step if (block := _block(part, in_turn=message.in_turn))]
             if any(block["type"] in {"text", "tool_use"} for block in content):  # the API refuses thinking alone
                 yield {"role": "assistant", "content": content}
-            if results := [_result(part) for part in step if isinstance(part, SentCall)]:
+            if results := [_result(part) for part in step if isinstance(part, ToolPart)]:
                 yield {"role": "user", "content": results}
 
 
-def _block(part: SentPart, *, in_turn: bool) -> Json | None:
-    if isinstance(part, SentCall):
-        return {"type": "tool_use", "id": _id(part), "name": part.name, "input": part.arguments}
+def _block(part: Part, *, in_turn: bool) -> Json | None:
+    if isinstance(part, ToolPart):
+        return {"type": "tool_use", "id": _id(part), "name": part.name, "input": part.input}
     if isinstance(part, TextPart) and part.text.strip():
         return {"type": "text", "text": part.text}
     if isinstance(part, ReasoningPart) and in_turn:
@@ -174,11 +280,37 @@ def _block(part: SentPart, *, in_turn: bool) -> Json | None:
     return None
 
 
-def _result(call: SentCall) -> Json:
+def _result(call: ToolPart) -> Json:
     result = {"type": "tool_result", "tool_use_id": _id(call), "content": call.output}
-    return {**result, "is_error": True} if call.is_error else result
+    return {**result, "is_error": True} if call.error is not None else result
 
 
-def _id(call: SentCall) -> str:
+def _id(call: ToolPart) -> str:
     """Return the id of a call in the characters that the API accepts: another model may have chosen it."""
     return _NOT_IN_IDS.sub("_", call.call_id) or "unknown"
+
+
+def _counts(usage: object) -> Json:
+    """Return the usage, or {} if the API sent something else: an answer must not fail for it."""
+    return usage if isinstance(usage, dict) else {}
+
+
+def _object(text: str) -> Json:
+    """Return the arguments of a server's tool, or {} if they were cut off."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _usage(counts: Json) -> Usage:
+    """Return the usage of a message. The API does not count cached tokens as input."""
+    read, written = tokens_at(counts, "cache_read_input_tokens"), tokens_at(counts, "cache_creation_input_tokens")
+    return Usage(
+        input_tokens=tokens_at(counts, "input_tokens") + read + written,
+        output_tokens=tokens_at(counts, "output_tokens"),
+        cached_input_tokens=read,
+        reasoning_tokens=tokens_at(counts, "output_tokens_details", "thinking_tokens"),
+        cache_write_tokens=written,
+    )

@@ -3,32 +3,19 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, NoReturn
 
 from omniagent.ai.providers.api_errors import reported
+from omniagent.ai.providers.api_provider import AnswerTool, Conversation, SentMessage, to_json
 from omniagent.ai.providers.http_client import HttpClient
 from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelEvent, ModelReasoningDone, ModelRequest
-from omniagent.ai.providers.model_rules import rules_of
-from omniagent.ai.providers.openai.openai_provider import (
-    CACHE_MARK,
-    OpenAIProvider,
-    ThinkTagsMode,
-    schema_of,
-)
-from omniagent.ai.providers.sent_parts import (
-    SentCall,
-    SentMessage,
-    SentPart,
-    instructions_of,
-    sent_messages,
-    to_json,
-)
+from omniagent.ai.providers.openai.openai_responses import CACHE_MARK, OpenAIProvider, ThinkTagsMode
 from omniagent.ai.providers.stream_reader import DONE_EVENT, Call, ModelStreamReader, objects_of, usage_of
 from omniagent.errors import ConfigurationError
-from omniagent.messages import FinishReason, ReasoningPart, TextPart, Usage
+from omniagent.messages import FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
 
 _OPENING: Final = "<think>"
 _CLOSING: Final = "</think>"
@@ -64,7 +51,7 @@ class ChatDialect:
         that they were trained on.
         """
         parts = (part for message in messages for step in message.steps for part in step)
-        calls = (part for part in parts if isinstance(part, SentCall))
+        calls = (part for part in parts if isinstance(part, ToolPart))
         if _KIMI_MODEL.search(self.model):
             return {call.call_id: f"functions.{call.name}:{number}" for number, call in enumerate(calls)}
         if _MISTRAL_MODEL.search(self.model):
@@ -77,9 +64,10 @@ class ChatDialect:
 
 
 class OpenAIChat(OpenAIProvider):
-    path: ClassVar[str] = "/chat/completions"
-    output_field = ("response_format",)
+    path = "/chat/completions"
+    limit_field = "max_completion_tokens"
     effort_path = ("reasoning_effort",)
+    output_field = ("response_format",)
     stream_fields: ClassVar[Json] = {"stream": True, "stream_options": {"include_usage": True}}
 
     def __init__(self, model: str, *, client: HttpClient | None = None, **options: Any) -> None:
@@ -87,33 +75,42 @@ class OpenAIChat(OpenAIProvider):
         tags = self.options.think_tags
         self._reader = partial(ThinkingReader, tags) if tags else ChatReader
 
-    def _body(self, request: ModelRequest) -> Json:
-        model = self.model_for(request.overrides)
+    def _parameters(self, request: ModelRequest, limit_field: str = "") -> Json:
+        model = request.overrides.model or self.model
         dialect = ChatDialect(model, self.options.base_url or "")
-        has_marks = self._is_identified and rules_of(model).cache_marks
-        messages = _messages(request, dialect, has_marks=has_marks)
+        parameters = super()._parameters(request, limit_field or dialect.limit_field)
+        takes = self._rules(model).chat_tools if request.tools else "yes"
+        if takes == "no":
+            raise ConfigurationError(f"{model} calls tools only on the Responses API: set OPENAI_API=responses")
+        if takes == "without reasoning" and "reasoning" not in parameters:
+            parameters["reasoning_effort"] = "none"
+        return parameters
+
+    def _body(
+        self, request: ModelRequest, parameters: Json, conversation: Conversation, tool: AnswerTool | None
+    ) -> Json:
+        dialect = ChatDialect(parameters["model"], self.options.base_url or "")
+        has_marks = self._is_identified and self._rules(dialect.model).cache_marks
+        system = "\n\n".join(filter(None, (conversation.instructions, conversation.changing)))
+        sent = [{"role": "system", "content": system}] if system else []
+        sent += _messages(conversation.messages, dialect, has_marks=has_marks)
         body = {
             # A model with marks is OpenAI's own, which takes messages in any order.
-            "messages": list(messages if has_marks else _alternating(messages)),
-            **self._parameters(request, dialect.limit_field),
+            "messages": sent if has_marks else list(_alternating(sent)),
+            **self._with_tools([_function(vars(spec)) for spec in request.tools], request, parameters),
         }
+        if tool is not None:
+            body["tool_choice"] = _function({"name": tool.name}) if tool.is_only_tool else "required"
         if request.output is not None:
-            body.setdefault("response_format", {"type": "json_schema", "json_schema": schema_of(request.output)})
-        chat_tools = rules_of(body["model"]).chat_tools
-        if body.get("tools") and chat_tools == "no":
-            raise ConfigurationError(f"{body['model']} calls tools only on the Responses API: set OPENAI_API=responses")
-        if body.get("tools") and chat_tools != "yes" and "reasoning" not in body:
-            body["reasoning_effort"] = "none"  # it takes tools on this API only without reasoning
-        return self._fitted(body, dialect.limit_field)
-
-    def _tool(self, spec: Json) -> Json:
-        return {"type": "function", "function": spec}
+            body.setdefault("response_format", {"type": "json_schema", "json_schema": vars(request.output)})
+        return body
 
 
-def _messages(request: ModelRequest, dialect: ChatDialect, *, has_marks: bool) -> Iterator[Json]:
-    if instructions := "\n\n".join(filter(None, instructions_of(request))):
-        yield {"role": "system", "content": instructions}
-    messages = list(sent_messages(request))
+def _function(spec: Json) -> Json:
+    return {"type": "function", "function": spec}
+
+
+def _messages(messages: Sequence[SentMessage], dialect: ChatDialect, *, has_marks: bool) -> Iterator[Json]:
     ids = dialect.sent_ids(messages)
     for message in messages:
         if message.role == "assistant":
@@ -146,10 +143,10 @@ def _alternating(messages: Iterable[Json]) -> Iterator[Json]:
 
 def _answer_messages(message: SentMessage, dialect: ChatDialect, ids: Mapping[str, str]) -> Iterator[Json]:
     """Yield one message per step, each followed by the outputs of its tools. `ids` are from `ChatDialect.sent_ids`."""
-    has_tools = any(isinstance(part, SentCall) for step in message.steps for part in step)
+    has_tools = any(isinstance(part, ToolPart) for step in message.steps for part in step)
     for step in message.steps:
         text = "".join(part.text for part in step if isinstance(part, TextPart))
-        tools = [part for part in step if isinstance(part, SentCall)]
+        tools = [part for part in step if isinstance(part, ToolPart)]
         returned = _returned(step, dialect) if has_tools else {}
         extras = returned.pop("extra_content", {})
         if tools:
@@ -157,7 +154,7 @@ def _answer_messages(message: SentMessage, dialect: ChatDialect, ids: Mapping[st
                 {
                     "id": ids.get(part.call_id, part.call_id),
                     "type": "function",
-                    "function": {"name": part.name, "arguments": to_json(part.arguments)},
+                    "function": {"name": part.name, "arguments": to_json(part.input)},
                     **extras.get(part.call_id, {}),
                 }
                 for part in tools
@@ -170,7 +167,7 @@ def _answer_messages(message: SentMessage, dialect: ChatDialect, ids: Mapping[st
             yield {"role": "tool", "tool_call_id": sent_id, "content": part.output}
 
 
-def _returned(step: list[SentPart], dialect: ChatDialect) -> Json:
+def _returned(step: list[Part], dialect: ChatDialect) -> Json:
     """Return what the model requires back of its reasoning in later requests. No other model is sent it.
 
     DeepSeek and Kimi refuse a tool call without its `reasoning_content`, even an empty one; Gemini one without the

@@ -1,23 +1,86 @@
-"""OpenAI's Responses API."""
+"""OpenAI's Responses API, and what Chat Completions has in common with it."""
 
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
-from dataclasses import fields
-from typing import Any, ClassVar
+import hashlib
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, fields
+from datetime import date
+from typing import Any, Final, Literal, get_args
 
 from omniagent.ai.providers.api_errors import reported
-from omniagent.ai.providers.api_provider import ApiProvider
+from omniagent.ai.providers.api_provider import AnswerTool, ApiProvider, Conversation, SentMessage, to_json
+from omniagent.ai.providers.http_client import ApiOptions, HttpClient
 from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelEvent, ModelRequest
-from omniagent.ai.providers.model_rules import rules_of
-from omniagent.ai.providers.openai.openai_provider import CACHE_MARK, OpenAIProvider, schema_of
-from omniagent.ai.providers.sent_parts import SentCall, SentMessage, instructions_of, sent_messages, to_json
 from omniagent.ai.providers.stream_reader import ModelStreamReader, objects_of, usage_of
-from omniagent.errors import ModelRejected
-from omniagent.messages import ReasoningPart, TextPart
+from omniagent.errors import ConfigurationError, ModelRejected
+from omniagent.messages import ReasoningPart, TextPart, ToolPart
 
-_LIMIT_FIELD = "max_output_tokens"
+CACHE_MARK: Final[Json] = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+MAX_IDENTIFIER_LENGTH: Final = 64
 _SEALED = ("id", "summary", "encrypted_content")
 _ABSENT = frozenset({404, 405, 501})
+
+ThinkTagsMode = Literal["both", "closing"]
+"""`both`: the answer may begin with `<think>`. `closing`: the template has opened it, so only `</think>` comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAIOptions(ApiOptions):
+    """The options of an OpenAI provider."""
+
+    organization: str | None = None
+    project: str | None = None
+    identifiers: bool | None = None
+    """Send `prompt_cache_key` and `safety_identifier`. None: only to OpenAI itself, where no `base_url` is set."""
+    think_tags: ThinkTagsMode | None = None
+    """Chat Completions: read `<think>` tags at the beginning of the text as reasoning."""
+
+
+class OpenAIProvider(ApiProvider):
+    """A model behind an OpenAI API. The options are those of `OpenAIOptions`."""
+
+    system = "openai"
+    settings_prefix = "OPENAI"
+    url = "https://api.openai.com/v1"
+    key_header = ("authorization", "Bearer ")
+    _options_type = OpenAIOptions
+    options: OpenAIOptions
+
+    def __init__(self, model: str, *, client: HttpClient | None = None, **options: Any) -> None:
+        super().__init__(model, client=client, **options)
+        chosen = self.options
+        if chosen.think_tags not in (None, *get_args(ThinkTagsMode)):
+            raise ConfigurationError(f"think_tags must be 'both' or 'closing', not {chosen.think_tags!r:.100}")
+        # For OpenAI's prompt cache and abuse checks. Compatible servers may refuse them.
+        self._is_identified = not chosen.base_url if chosen.identifiers is None else chosen.identifiers
+
+    def _headers(self) -> Mapping[str, str]:
+        account = {"openai-organization": self.options.organization, "openai-project": self.options.project}
+        return {name: value for name, value in account.items() if value}
+
+    async def shutdown_date(self) -> date | None:
+        """Return the `shutdown_date` in the server's list of models. Many compatible servers have none, or no list."""
+        if self.options.auth is not None:
+            return None  # Bedrock has no list at this address
+        try:
+            listed = await self._client.get("/models")
+        except ModelRejected:
+            return None
+        for card in objects_of(listed if isinstance(listed, dict) else {}, "data"):
+            if card.get("id") == self.model:
+                with suppress(ValueError):
+                    return date.fromisoformat(str(card.get("shutdown_date")))
+        return None
+
+    def _with_tools(self, tools: list[Json], request: ModelRequest, parameters: Json) -> Json:
+        """Return the parameters with tools, and with the session and the user."""
+        shared: Json = {"tools": tools} if tools else {}
+        if tools and self.options.parallel_tool_calls is not None:
+            shared["parallel_tool_calls"] = self.options.parallel_tool_calls
+        if self._is_identified:
+            named = {"prompt_cache_key": request.cache_key, "safety_identifier": request.user_id}
+            shared |= {name: _identifier(value) for name, value in named.items() if value}
+        return shared | parameters
 
 
 class ResponseReader(ModelStreamReader):
@@ -100,9 +163,10 @@ class OpenAIResponses(OpenAIProvider):
     A compatible server that has no Responses API is called through Chat Completions from then on.
     """
 
-    path: ClassVar[str] = "/responses"
-    output_field = ("text", "format")
+    path = "/responses"
+    limit_field = "max_output_tokens"
     effort_path = ("reasoning", "effort")
+    output_field = ("text", "format")
     _reader = ResponseReader
     _speaker: ApiProvider | None = None
     """What has answered at this address: this provider, or that of Chat Completions. None: nothing yet."""
@@ -137,23 +201,26 @@ class OpenAIResponses(OpenAIProvider):
         options = {each.name: getattr(self.options, each.name) for each in fields(self.options)}
         yield OpenAIChat(self.model, client=self._client, **options)
 
-    def _body(self, request: ModelRequest) -> Json:
-        has_marks = self._is_identified and rules_of(self.model_for(request.overrides)).cache_marks
+    def _body(
+        self, request: ModelRequest, parameters: Json, conversation: Conversation, tool: AnswerTool | None
+    ) -> Json:
+        rules = self._rules(parameters["model"])
+        has_marks = self._is_identified and rules.cache_marks
+        shared = self._with_tools([{"type": "function", **vars(spec)} for spec in request.tools], request, parameters)
         body: Json = {
-            "instructions": "\n\n".join(filter(None, instructions_of(request))),
-            "input": [item for message in sent_messages(request) for item in _items(message, has_marks=has_marks)],
+            "instructions": "\n\n".join(filter(None, (conversation.instructions, conversation.changing))),
+            "input": [item for message in conversation.messages for item in _items(message, has_marks=has_marks)],
             "store": False,
-            **self._parameters(request, _LIMIT_FIELD),
+            **shared,
         }
+        if tool is not None:
+            body["tool_choice"] = {"type": "function", "name": tool.name} if tool.is_only_tool else "required"
         if request.output is not None:
-            body.setdefault("text", {"format": {"type": "json_schema", **schema_of(request.output)}})
+            body.setdefault("text", {"format": {"type": "json_schema", **vars(request.output)}})
         # Models that do not reason refuse a request for encrypted reasoning.
-        if "reasoning" in body or rules_of(body["model"]).reasons:
+        if rules.reasons or "reasoning" in body:
             body.setdefault("include", ["reasoning.encrypted_content"])
-        return self._fitted(body, _LIMIT_FIELD)
-
-    def _tool(self, spec: Json) -> Json:
-        return {"type": "function", **spec}
+        return body
 
 
 def _items(message: SentMessage, *, has_marks: bool) -> Iterator[Json]:
@@ -175,8 +242,8 @@ def _items(message: SentMessage, *, has_marks: bool) -> Iterator[Json]:
                 data = part.provider_data or {}
                 if message.in_turn and "encrypted_content" in data:
                     reasoned.append({"type": "reasoning"} | {name: data[name] for name in _SEALED if name in data})
-            elif isinstance(part, SentCall):
-                call: Json = {"call_id": part.call_id, "name": part.name, "arguments": to_json(part.arguments)}
+            elif isinstance(part, ToolPart):
+                call: Json = {"call_id": part.call_id, "name": part.name, "arguments": to_json(part.input)}
                 yield from [*reasoned, {"type": "function_call", **call}]
                 outputs.append({"type": "function_call_output", "call_id": part.call_id, "output": part.output})
                 reasoned.clear()
@@ -184,3 +251,8 @@ def _items(message: SentMessage, *, has_marks: bool) -> Iterator[Json]:
                 yield from [*reasoned, {"type": "message", "role": "assistant", "content": part.text}]
                 reasoned.clear()
         yield from outputs
+
+
+def _identifier(value: str) -> str:
+    """Return an identifier that the API accepts: one that is too long is replaced with its hash."""
+    return value if len(value) <= MAX_IDENTIFIER_LENGTH else hashlib.sha256(value.encode()).hexdigest()
