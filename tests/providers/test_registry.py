@@ -12,6 +12,7 @@ from omniagent.ai.providers import get_llm_provider, register_provider
 from omniagent.ai.providers.fallback import FallbackProvider
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelFinish, ModelRequest, ModelText
 from omniagent.ai.providers.openai.openai_chat import OpenAIChat
+from omniagent.ai.providers.openai.openai_compatible import OpenAICompatible
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 from omniagent.errors import ConfigurationError, UnknownModelError
 from omniagent.messages import Usage
@@ -110,7 +111,7 @@ async def test_the_longest_prefix_wins() -> None:
 async def test_names_with_commas_are_a_chain() -> None:
     provider = get_llm_provider("gpt-6-sol, openai-chat/llama3", **LOCAL)
     assert isinstance(provider, FallbackProvider)
-    assert [type(each) for each in provider.providers] == [OpenAIResponses, OpenAIChat]
+    assert [type(each) for each in provider.providers] == [OpenAICompatible, OpenAIChat]
     assert [each.model for each in provider.providers] == ["gpt-6-sol", "llama3"]
     await provider.aclose()
 

@@ -51,6 +51,10 @@ Registration = ProviderFactory | LLMProvider
 
 def _openai(model: str, *, api: Literal["responses", "chat"] = "responses", **options: Any) -> LLMProvider:
     match api:
+        case "responses" if options.get("base_url"):
+            from omniagent.ai.providers.openai.openai_compatible import OpenAICompatible
+
+            return OpenAICompatible(model, **options)
         case "responses":
             from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 

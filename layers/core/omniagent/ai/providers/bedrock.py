@@ -119,10 +119,10 @@ def bedrock(
     if is_claude:
         return BedrockMessages(model, auth=signer, **{"base_url": f"{address}/anthropic", **options})
     from omniagent.ai.providers.openai.openai_chat import OpenAIChat
-    from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
+    from omniagent.ai.providers.openai.openai_compatible import OpenAICompatible
 
     # Bedrock reserves the limit from the account's quota; without one, that of the model.
     limited = {"base_url": f"{address}/openai/v1", "max_output_tokens": DEFAULT_MAX_TOKENS, **options}
-    provider = (OpenAIChat if api == "chat" else OpenAIResponses)(model, auth=signer, **limited)
+    provider = (OpenAIChat if api == "chat" else OpenAICompatible)(model, auth=signer, **limited)
     provider.system = BedrockMessages.system
     return provider

@@ -1,16 +1,16 @@
 """OpenAI's Responses API, and what Chat Completions has in common with it."""
 
 import hashlib
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing, suppress
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final, Literal, get_args
 
 from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.api_provider import AnswerTool, ApiProvider, Conversation, SentMessage, to_json
 from omniagent.ai.providers.http_client import ApiOptions, HttpClient
-from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelEvent, ModelRequest
+from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelRequest
 from omniagent.ai.providers.stream_reader import ModelStreamReader, objects_of, usage_of
 from omniagent.errors import ConfigurationError, ModelRejected
 from omniagent.messages import ReasoningPart, TextPart, ToolPart
@@ -18,7 +18,6 @@ from omniagent.messages import ReasoningPart, TextPart, ToolPart
 CACHE_MARK: Final[Json] = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 MAX_IDENTIFIER_LENGTH: Final = 64
 _SEALED = ("id", "summary", "encrypted_content")
-_ABSENT = frozenset({404, 405, 501})
 
 ThinkTagsMode = Literal["both", "closing"]
 """`both`: the answer may begin with `<think>`. `closing`: the template has opened it, so only `</think>` comes."""
@@ -158,48 +157,13 @@ class ResponseReader(ModelStreamReader):
 
 
 class OpenAIResponses(OpenAIProvider):
-    """Stores nothing at OpenAI: reasoning is received encrypted and sent back within the turn.
-
-    A compatible server that has no Responses API is called through Chat Completions from then on.
-    """
+    """Stores nothing at OpenAI: reasoning is received encrypted and sent back within the turn."""
 
     path = "/responses"
     limit_field = "max_output_tokens"
     effort_path = ("reasoning", "effort")
     output_field = ("text", "format")
     _reader = ResponseReader
-    _speaker: ApiProvider | None = None
-    """What has answered at this address: this provider, or that of Chat Completions. None: nothing yet."""
-
-    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        if self._speaker is None and self.options.base_url:
-            return self._first_stream(request)
-        return super().stream(request) if self._speaker in {None, self} else self._speaker.stream(request)
-
-    async def _first_stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Find out whether the server has this API. If it has neither, the first refusal is raised."""
-        refusal: ModelRejected | None = None
-        for speaker in self._speakers():
-            try:
-                async with aclosing(ApiProvider.stream(speaker, request)) as events:
-                    async for event in events:
-                        self._speaker = speaker
-                        yield event
-            except ModelRejected as exc:
-                if self._speaker is not None or exc.api_status not in _ABSENT:
-                    raise
-                refusal = refusal or exc
-            else:
-                return
-        if refusal is not None:
-            raise refusal
-
-    def _speakers(self) -> Iterator[ApiProvider]:
-        yield self
-        from omniagent.ai.providers.openai.openai_chat import OpenAIChat  # most servers have this API
-
-        options = {each.name: getattr(self.options, each.name) for each in fields(self.options)}
-        yield OpenAIChat(self.model, client=self._client, **options)
 
     def _body(
         self, request: ModelRequest, parameters: Json, conversation: Conversation, tool: AnswerTool | None
