@@ -38,6 +38,7 @@ MAX_SOURCE_CHARS = 4_000
 """Maximum length of a source's address, title and name."""
 MAX_INPUT_CHARS = 50_000
 """Maximum length of a tool call's stored arguments."""
+_EMPTY: Final = (TextPart(text=""), ReasoningPart(text=""))
 _BLOCKS: Final = {
     TextPart: (events.TextStart, events.TextDelta, events.TextEnd),
     ReasoningPart: (events.ReasoningStart, events.ReasoningDelta, events.ReasoningEnd),
@@ -84,7 +85,7 @@ class AnswerRecorder:
         if self._block is not None:
             self._block.text += "".join(self._pieces)
             self._pieces.clear()
-        return [part for part in self._parts if not _is_empty(part)]
+        return [part for part in self._parts if part not in _EMPTY]
 
     @property
     def step_parts(self) -> list[Part]:
@@ -105,7 +106,7 @@ class AnswerRecorder:
                 self._pieces.append(entry.delta)
             case events.TextStart() | events.ReasoningStart():
                 block = TextPart(text="") if isinstance(entry, events.TextStart) else ReasoningPart(text="")
-                self._append(block)
+                self._grow("", block)
                 self._block, self._block_id = block, entry.id
                 self._blocks += 1
             case events.TextEnd() | events.ReasoningEnd() if self._block is not None:
@@ -116,9 +117,9 @@ class AnswerRecorder:
                 self._grow(entry.provider_data)
                 self._block.provider_data = entry.provider_data
             case Thought():
-                self._append(ReasoningPart(text="", provider_data=entry.provider_data), entry.provider_data)
+                self._grow(entry.provider_data, ReasoningPart(text="", provider_data=entry.provider_data))
             case events.ToolInputStart():
-                self._append(ToolPart(call_id=entry.tool_call_id, name=entry.tool_name))
+                self._grow("", ToolPart(call_id=entry.tool_call_id, name=entry.tool_name))
                 self._calls[entry.tool_call_id] = len(self._parts) - 1
                 self._inputs_open.add(entry.tool_call_id)
             case events.ToolInputDelta():
@@ -144,16 +145,16 @@ class AnswerRecorder:
             case events.DataChunk(transient=False):
                 part = DataPart(name=entry.name, data=entry.data, id=entry.id)
                 if (index := self._index_of(part)) is None:
-                    self._append(part, entry.data)
+                    self._grow(entry.data, part)
                 else:
                     self._grow(entry.data)
                     self._parts[index] = part
             case events.SourceUrl() | events.SourceDocument():
                 source = SourcePart(**asdict(entry))
-                self._append(source, f"{source.url or ''}{source.title or ''}{source.filename or ''}")
+                self._grow(f"{source.url or ''}{source.title or ''}{source.filename or ''}", source)
             case events.SteeringData():
                 text = str(entry.data["text"])
-                self._append(SteeringPart(message_id=entry.id, text=text), text)
+                self._grow(text, SteeringPart(message_id=entry.id, text=text))
             case events.StartStep():
                 self._parts.append(StepPart())
                 self._at_step = (list(self._parts), dict(self._calls), self._blocks, self._size)
@@ -228,13 +229,16 @@ class AnswerRecorder:
         if request.kind == "approval":
             self.send(events.ToolApprovalRequest(request.id, call_id, request.reason, request.approved))
 
-    def tool_decided(self, call_id: str, request: CallRequest | None) -> None:
-        """Send readers a decision and its reason. AI SDK 7 has its own event for it."""
-        if request is None or request.kind != "approval" or request.approved is None:
-            return
-        verdict = {"approvalId": request.id, "toolCallId": call_id, "approved": request.approved}
-        reason = {"reason": request.comment} if request.comment else {}
-        self.send(events.DataChunk("approval-response", verdict | reason, transient=True))
+    def tool_replied(self, part: ToolPart) -> None:
+        """Send readers the decision about a call, then record its result if there is one."""
+        request = part.request
+        if request is not None and request.kind == "approval" and request.approved is not None:
+            verdict = {"approvalId": request.id, "toolCallId": part.call_id, "approved": request.approved}
+            reason = {"reason": request.comment} if request.comment else {}
+            # AI SDK 7 has its own event for it.
+            self.send(events.DataChunk("approval-response", verdict | reason, transient=True))
+        if part.done:
+            self.tool_result(part)
 
     def tool_result(self, part: ToolPart) -> None:
         """Record the result of a call as it is stored: its output, its error or its denial."""
@@ -264,8 +268,8 @@ class AnswerRecorder:
 
     def source(self, part: SourcePart) -> None:
         """Add a source, once: an answer may cite it many times. A very long address is left out."""
-        is_known = any(isinstance(known, SourcePart) and _is_same(known, part) for known in self._parts)
-        if not is_known and len(part.url or "") <= MAX_SOURCE_CHARS:
+        known = [_name_of(each) for each in self._parts if isinstance(each, SourcePart)]
+        if _name_of(part) not in known and len(part.url or "") <= MAX_SOURCE_CHARS:
             self.end_block()
             self.record(events.source_event(part))
 
@@ -318,28 +322,19 @@ class AnswerRecorder:
         same = (i for i, each in known if isinstance(each, DataPart) and (each.name, each.id) == (part.name, part.id))
         return next(same, None)
 
-    def _append(self, part: Part, value: Any = "") -> None:
-        self._grow(value, PART_CHARS)
-        self._parts.append(part)
-
-    def _grow(self, value: Any, characters: int = 0) -> None:
-        """Count a text, or a value as JSON."""
-        characters += len(value if type(value) is str else json.dumps(value, default=str))
+    def _grow(self, value: Any, part: Part | None = None) -> None:
+        """Count a text, or a value as JSON, and begin a part."""
+        characters = len(value if type(value) is str else json.dumps(value, default=str))
+        characters += PART_CHARS if part is not None else 0
         if self._size + characters > self.max_chars:
             raise AnswerTooLong(f"the answer is longer than {self.max_chars} characters")
         self._size += characters
+        if part is not None:
+            self._parts.append(part)
 
     def _update(self, call_id: str, **changes: Any) -> None:
         self._parts[self._calls[call_id]] = self.call(call_id).model_copy(update=changes)
 
 
-def _is_empty(part: Part) -> bool:
-    if isinstance(part, ReasoningPart):
-        return not part.text and part.provider_data is None
-    return isinstance(part, TextPart) and not part.text
-
-
-def _is_same(one: SourcePart, other: SourcePart) -> bool:
-    if one.url is not None or other.url is not None:
-        return one.url == other.url
-    return (one.title, one.filename) == (other.title, other.filename)
+def _name_of(source: SourcePart) -> object:
+    return source.url if source.url is not None else (source.title, source.filename)

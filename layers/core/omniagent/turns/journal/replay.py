@@ -101,7 +101,7 @@ def emit_parts(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
     for part in parts:
         emit_part(recorder, part)
         if isinstance(part, ToolPart) and not part.done:
-            emit_result(recorder, part)  # other calls of its step are still open
+            recorder.tool_replied(part)  # other calls of its step are still open
     recorder.close(waiting=True)
 
 
@@ -176,21 +176,14 @@ def _emit_call(recorder: AnswerRecorder, part: ToolPart, known: ToolPart | None 
     if part.request is not None and (known is None or known.request is None):
         recorder.tool_request(part.call_id, part.request)
     if part.done:
-        emit_result(recorder, part)
-
-
-def emit_result(recorder: AnswerRecorder, part: ToolPart) -> None:
-    """Emit the decision about a call, then its result if there is one. Its input was already emitted."""
-    recorder.tool_decided(part.call_id, part.request)
-    if part.done:
-        recorder.tool_result(part)
+        recorder.tool_replied(part)
 
 
 def go_on_with(recorder: AnswerRecorder, answer: SessionMessage) -> None:
     """Begin with an answer that waited, and emit the replies: their results are new to every reader."""
     recorder.restore(base_of(answer.parts))
     for part in _last_requests(answer.parts):
-        emit_result(recorder, part)
+        recorder.tool_replied(part)
 
 
 def base_of(parts: Sequence[Part]) -> list[Part]:
@@ -231,7 +224,7 @@ def frames_after(answer: SessionMessage, call_ids: frozenset[str], *, goes_on: b
     def record(recorder: AnswerRecorder) -> None:
         for call in _last_requests(shown):
             if call.done:
-                emit_result(recorder, call)
+                recorder.tool_replied(call)
         for part in rest:
             emit_part(recorder, part)
         recorder.close_parts(waiting=True)
