@@ -145,42 +145,38 @@ def test_a_principal_that_is_none_is_a_wrong_setting(entry: str) -> None:
 
 
 class TestNone:
-    @pytest.mark.parametrize("host", ["127.0.0.1:3000", "localhost", "chat.localhost:3000", "[::1]:3000"])
-    async def test_this_machine_gets_in(self, host: str) -> None:
-        sent = scope({"host": host}, client="127.0.0.1", context={"domainName": host})
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            *({"host": host} for host in ("127.0.0.1:3000", "localhost", "chat.localhost:3000", "[::1]:3000")),
+            *({"host": "localhost", "origin": page} for page in ("http://localhost:3000", "https://app.localhost")),
+        ],
+    )
+    async def test_this_machine_and_its_pages_get_in(self, headers: dict[str, str]) -> None:
+        sent = scope(headers, client="127.0.0.1", context={"domainName": headers["host"]})
         assert await here(sent) == Caller("local:me")
 
     async def test_a_name_can_be_chosen(self) -> None:
-        sent = scope({"host": "localhost", "x-user-id": "ada"}, client="::1")
-        assert await here(sent) == Caller("local:ada")
+        assert await here(scope({"host": "localhost", "x-user-id": "ada"}, client="::1")) == Caller("local:ada")
 
     @pytest.mark.parametrize(
-        ("host", "domain", "client"),
+        ("headers", "domain", "client"),
         [
-            (PUBLIC, PUBLIC, "203.0.113.7"),
-            ("localhost", PUBLIC, "127.0.0.1"),
-            ("localhost", "localhost", "203.0.113.7"),
-            ("evil.example", "localhost", "127.0.0.1"),
-            ("", "localhost", "127.0.0.1"),
-            ("localhost.evil.example", "localhost", "127.0.0.1"),
-            ("[::1]evil.example", "localhost", "127.0.0.1"),
+            ({"host": PUBLIC}, PUBLIC, "203.0.113.7"),
+            ({"host": "localhost"}, PUBLIC, "127.0.0.1"),
+            ({"host": "localhost"}, "localhost", "203.0.113.7"),
+            ({"host": "evil.example"}, "localhost", "127.0.0.1"),
+            ({}, "localhost", "127.0.0.1"),
+            # A body without a content type is a simple request: a browser would send it without asking first.
+            ({"host": "localhost", "origin": "https://evil.example"}, "localhost", "127.0.0.1"),
+            ({"host": "localhost", "origin": "null"}, "localhost", "127.0.0.1"),
         ],
     )
-    async def test_no_other_machine_does(self, host: str, domain: str, client: str) -> None:
+    async def test_no_other_machine_and_no_other_page_does(
+        self, headers: dict[str, str], domain: str, client: str
+    ) -> None:
         with pytest.raises(Unauthenticated):
-            await here(scope({"host": host}, client=client, context={"domainName": domain}))
-
-    @pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1:8080", "https://app.localhost"])
-    async def test_a_page_of_this_machine_may_call(self, origin: str) -> None:
-        sent = scope({"host": "localhost", "origin": origin}, client="127.0.0.1")
-        assert await here(sent) == Caller("local:me")
-
-    @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://"])
-    async def test_a_page_from_elsewhere_may_not(self, origin: str) -> None:
-        """A body without a content type is a simple request: a browser would send it without asking first."""
-        there = scope({"host": "localhost", "origin": origin}, client="127.0.0.1")
-        with pytest.raises(Unauthenticated):
-            await here(there)
+            await here(scope(headers, client=client, context={"domainName": domain}))
 
     async def test_a_wrong_mode_is_an_error_of_the_request_and_not_of_the_import(self) -> None:
         find = authenticator(Settings(auth_mode="none"))
@@ -204,22 +200,16 @@ def test_loopback_is_only_this_machine(host: str) -> None:
     assert is_loopback(host) is (host in HERE)
 
 
-@pytest.mark.parametrize(
-    "origin", ["http://localhost", "https://127.0.0.1:8443", "http://[::1]:80", "http://a.localhost"]
-)
-def test_a_page_of_this_machine_is_one(origin: str) -> None:
-    assert is_loopback_origin(origin)
+PAGES_HERE = ["http://localhost", "https://127.0.0.1:8443", "http://[::1]:80", "http://a.localhost"]
+PAGES_ELSEWHERE = [
+    *("", "null", "localhost", "//localhost", "file://", "file://localhost", "chrome-extension://localhost"),
+    *("http://localhost/", "http://localhost?", "http://localhost#", "http://user@localhost", "http://localhost:x"),
+    *("https://evil.example", "http://localhost@evil.example", "http://evil.example#@localhost"),
+    *("http://localhost.evil.example", "http://127.0.0.1.nip.io", "http://localhost, http://evil.example"),
+    *("http://localhost\n", " http://localhost", "http://evil.example\\@localhost", "HTTP://localhost:123456"),
+]
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
-        *("", "null", "localhost", "//localhost", "file://", "file://localhost", "chrome-extension://localhost"),
-        *("http://localhost/", "http://localhost?", "http://localhost#", "http://user@localhost", "http://localhost:x"),
-        *("https://evil.example", "http://localhost@evil.example", "http://evil.example#@localhost"),
-        *("http://localhost.evil.example", "http://127.0.0.1.nip.io", "http://localhost, http://evil.example"),
-        *("http://localhost\n", " http://localhost", "http://evil.example\\@localhost", "HTTP://localhost:123456"),
-    ],
-)
-def test_origins_of_other_hosts_are_not_loopback(origin: str) -> None:
-    assert not is_loopback_origin(origin)
+@pytest.mark.parametrize("origin", [*PAGES_HERE, *PAGES_ELSEWHERE])
+def test_a_loopback_origin_is_a_page_of_this_machine(origin: str) -> None:
+    assert is_loopback_origin(origin) is (origin in PAGES_HERE)

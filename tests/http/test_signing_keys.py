@@ -19,7 +19,7 @@ from omniagent.http.tokens import (
 from tests.fixtures.conversation import Clock
 from tests.fixtures.http_server import HttpServer, Received
 from tests.fixtures.issuer import Issuer
-from tests.http.verifying import refusal, settings, subject
+from tests.http.test_tokens import refusal, settings, subject
 
 
 @pytest.fixture

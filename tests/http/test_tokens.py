@@ -16,10 +16,27 @@ from jwt.algorithms import RSAAlgorithm
 from omniagent.errors import ConfigurationError, Unauthenticated
 from omniagent.http.auth import Caller, authenticator
 from omniagent.http.tokens import MAX_TOKEN_LENGTH, TokenVerifier
+from omniagent.settings import Settings
 from tests.fixtures.issuer import AUDIENCE, Issuer
-from tests.http.verifying import refusal, settings, subject
 
 Json = dict[str, Any]
+
+
+def settings(issuer: Issuer, **changes: Any) -> Settings:
+    return Settings(**{"auth_mode": "jwt", "jwt_issuer": issuer.url, "jwt_audience": AUDIENCE, **changes})
+
+
+async def subject(verifier: TokenVerifier, token: str) -> str:
+    found: str = (await verifier.verify(f"Bearer {token}"))["sub"]
+    return found
+
+
+async def refusal(verifier: TokenVerifier, token: str) -> str:
+    """Why a token is refused."""
+    with pytest.raises(Unauthenticated) as refused:
+        await verifier.verify(f"Bearer {token}")
+    assert 'error="invalid_token"' in refused.value.challenge
+    return refused.value.reason
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """A stored message reads as the message that the AI SDK's client built while it streamed."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from omniagent.messages import (
     TextPart,
     ToolPart,
 )
-from omniagent.protocol.ui_messages import ui_message
+from omniagent.protocol.ui_messages import for_sdk, ui_message
 
 CALL = {"type": "tool-weather", "toolCallId": "c1"}
 
@@ -84,6 +85,19 @@ def test_a_message_that_joined_an_answer_is_shown_as_the_client_knows_it() -> No
     assert ui_message("m1", "assistant", parts, {}, sdk=7)["parts"] == [
         {"type": "steering-message", "id": "m2", "parts": [{"type": "text", "text": "Shorter."}]}
     ]
+
+
+async def test_only_version_7_is_streamed_a_steering_message_of_its_own() -> None:
+    steering = b'data: {"type":"data-steering","id":"m2","data":{"text":"Short: \xc3\xbc"}}\n\n'
+    own = b'data: {"type":"steering-message","id":"m2","parts":[{"type":"text","text":"Short: \xc3\xbc"}]}\n\n'
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield b"data: 1\n\n" + steering + b"data: 2\n\n"
+        yield steering
+
+    for sdk, frame in ((5, steering), (6, steering), (7, own)):
+        sent = b"".join([frames async for frames in for_sdk(stream(), sdk)])
+        assert sent == b"data: 1\n\n" + frame + b"data: 2\n\n" + frame
 
 
 def test_a_users_message_is_what_the_client_had_sent() -> None:
