@@ -12,20 +12,26 @@ from typing import Any
 
 import pytest
 import uvicorn
+from pydantic import TypeAdapter
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from local.model.offline import listen
+from omniagent import Agent, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import RequestError
 from omniagent.http.auth import Caller
 from omniagent.http.bodies import read_chat_request, read_json
 from omniagent.http.chat_app import EventStream, resume
+from omniagent.messages import Part
+from omniagent.protocol.ui_messages import ui_message
 from tests.fixtures.conversation import Conversation
 from tests.fixtures.endings import ended_in_time
+from tests.runner.sessions import Polled, until
 
+_PARTS: TypeAdapter[list[Part]] = TypeAdapter(list[Part])
 HERE = Path(__file__).parent
 Json = dict[str, Any]
 
@@ -162,6 +168,78 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
+class Page:
+    """A page of a chat, in the AI SDK's client, and the conversation of the running test that answers it."""
+
+    def __init__(self, sdk: SdkClient, server: Server, version: int = 6, *, answers: bool = False) -> None:
+        self.version = version
+        self.answers = answers
+        self.server = server
+        self._sdk = sdk
+
+    @property
+    def conversation(self) -> Conversation:
+        assert self.server.conversation is not None
+        return self.server.conversation
+
+    def serve(self, **changes: Any) -> Conversation:
+        """Answer with another agent, other settings, or as another process."""
+        self.server.conversation = self.conversation.but(**changes)
+        return self.server.conversation
+
+    async def drive(self, *actions: Json, **options: Any) -> Json:
+        """Open the page, do what a user does, and return what they see at the end."""
+        options = {"version": self.version, "answers": self.answers} | options
+        return await self._sdk.drive(self.server.url, self.conversation.session_id, *actions, **options)
+
+    @property
+    def stored(self) -> list[Json]:
+        """The conversation as GET /sessions/{id}/messages gives it."""
+        return [
+            ui_message(
+                message["client_message_id"],
+                message["role"],
+                _PARTS.validate_python(message["parts"]),
+                message["metadata"],
+                sdk=self.version,
+            )
+            for message in self.conversation.messages
+        ]
+
+
+def send(text: str, **more: Any) -> Json:
+    return {"do": "send", "text": text, **more}
+
+
+RESUME: Json = {"do": "resume"}
+THINK = "[echo:Let me think.] [tool:think {}] [then] [echo:Here is the answer.]"
+
+
+def slow_agent() -> tuple[Agent, asyncio.Event]:
+    """An agent with a tool that answers when the test lets it."""
+    released = asyncio.Event()
+
+    @tool
+    async def think() -> str:
+        """Think for as long as the test wants."""
+        await released.wait()
+        return "thought"
+
+    return Agent("helper", "", [think]), released
+
+
+async def signals_read(conversation: Conversation) -> None:
+    """Wait until the running turn has read its signals: that of a message in line was sent before."""
+    registry = conversation.registry
+    assert isinstance(registry, Polled)
+    last = registry.polls + 2
+
+    async def have_been() -> bool:
+        return registry.polls >= last
+
+    await until(have_been)
+
+
 @pytest.fixture(scope="session")
 async def running_server() -> AsyncIterator[Server]:
     listener = listen()
@@ -181,6 +259,11 @@ def server(running_server: Server, conversation: Conversation) -> Server:
     running_server.conversation, running_server.joined = conversation, asyncio.Semaphore(0)
     running_server.resumes.clear()
     return running_server
+
+
+@pytest.fixture
+def page(sdk: SdkClient, server: Server) -> Page:
+    return Page(sdk, server)
 
 
 @pytest.fixture(scope="session")

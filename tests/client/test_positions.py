@@ -1,63 +1,48 @@
 """Clients that go on in the middle of a stream: WorkflowChatTransport by an index, EventSource by its last event."""
 
 import asyncio
-from typing import Any
 
 import httpx
 import pytest
 
 from omniagent.protocol import sse
 from omniagent.session.ids import new_id
-from tests.client.conftest import SdkClient, Server
-from tests.client.test_ai_sdk import THINK, send, slow_agent, stored
+from tests.client.conftest import RESUME, THINK, Page, SdkClient, Server, send, slow_agent
 from tests.fixtures.conversation import Conversation
 
-WORKFLOW: dict[str, Any] = {"version": 7, "workflow": {}}
+
+@pytest.fixture
+def page(sdk: SdkClient, server: Server) -> Page:
+    return Page(sdk, server, 7)
 
 
-async def test_workflow_transport_reads_an_unmodified_page(
-    sdk: SdkClient, server: Server, conversation: Conversation
-) -> None:
+async def test_workflow_transport_reads_an_unmodified_page(sdk: SdkClient, page: Page) -> None:
     """It names no chat, so that the session is a new one."""
-    asked = conversation.but(session_id=None)
-    server.conversation = asked
-    seen = await sdk.drive(server.url, new_id(), send("[echo:Hello.]"), version=7, workflow={"unmodified": True})
+    page.serve(session_id=None)
+    hello, url = send("[echo:Hello.]"), page.server.url
+    seen = await sdk.drive(url, new_id(), hello, version=7, workflow={"unmodified": True})
     assert (seen["status"], seen["error"]) == ("ready", None)
     assert seen["messages"][-1]["parts"][-1]["text"] == "Hello."
 
 
 @pytest.mark.parametrize("event", ["text-delta", "tool-input-available", "finish-step"])
-async def test_workflow_transport_doubles_nothing_after_a_cut(
-    sdk: SdkClient, server: Server, conversation: Conversation, event: str
-) -> None:
+async def test_workflow_transport_doubles_nothing_after_a_cut(page: Page, event: str) -> None:
     helper, released = slow_agent()
-    asked = server.conversation = conversation.but(agent=helper)
-    driving = asyncio.create_task(
-        sdk.drive(server.url, asked.session_id, send(THINK, when=event, then="cut"), **WORKFLOW)
-    )
+    page.serve(agent=helper)
+    driving = asyncio.create_task(page.drive(send(THINK, when=event, then="cut"), workflow={}))
     if event != "finish-step":
-        await server.joined.acquire()
+        await page.server.joined.acquire()
     released.set()
     seen = await driving
-    assert (seen["status"], seen["error"], seen["messages"]) == ("ready", None, stored(asked, sdk=7))
-    [query] = server.resumes
+    assert (seen["status"], seen["error"], seen["messages"]) == ("ready", None, page.stored)
+    [query] = page.server.resumes
     assert int(query.removeprefix("startIndex=")) > (1 if event != "finish-step" else -1)
 
 
-async def test_a_page_is_sent_only_the_end_of_an_answer_that_it_asks_for(
-    sdk: SdkClient, server: Server, conversation: Conversation
-) -> None:
-    seen = await sdk.drive(server.url, conversation.session_id, send("[echo:one two three four]"), version=7)
-    [question, answer] = seen["messages"]
-    tail = await sdk.drive(
-        server.url,
-        conversation.session_id,
-        {"do": "resume"},
-        messages=[question],
-        version=7,
-        workflow={"startIndex": -4},
-    )
-    assert (server.resumes, tail["status"], tail["error"]) == (["startIndex=-4"], "ready", None)
+async def test_a_page_is_sent_only_the_end_of_an_answer_that_it_asks_for(page: Page) -> None:
+    [question, answer] = (await page.drive(send("[echo:one two three four]")))["messages"]
+    tail = await page.drive(RESUME, messages=[question], workflow={"startIndex": -4})
+    assert (page.server.resumes, tail["status"], tail["error"]) == (["startIndex=-4"], "ready", None)
     assert tail["messages"][-1]["metadata"] == answer["metadata"]
 
 

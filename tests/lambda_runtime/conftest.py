@@ -1,6 +1,5 @@
 """A function's process before a Runtime API of the test's own."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,8 @@ from tests.lambda_runtime.runtime_api import RuntimeApi, runtime_api
 
 
 @pytest_asyncio.fixture
-async def api() -> AsyncIterator[RuntimeApi]:
+async def bare_api() -> AsyncIterator[RuntimeApi]:
+    """A Runtime API before which no process runs yet."""
     async with runtime_api() as running:
         yield running
 
@@ -40,12 +40,14 @@ def logged(log: Path) -> Callable[[], str]:
 
 
 @pytest.fixture
-def start(layer: Path, log: Path, api: RuntimeApi, stage: Meeting) -> Start:
+def start(layer: Path, log: Path, bare_api: RuntimeApi, stage: Meeting) -> Start:
     """Start a function's process through the wrapper."""
-    return partial(function, through_wrapper(layer), log, handler="app.handler", api=api.address, MEETING=stage.path)
+    command = through_wrapper(layer)
+    return partial(function, command, log, handler="app.handler", api=bare_api.address, MEETING=stage.path)
 
 
 @pytest_asyncio.fixture
-async def process(start: Start) -> AsyncIterator[asyncio.subprocess.Process]:
-    async with start() as running:
-        yield running
+async def api(start: Start, bare_api: RuntimeApi) -> AsyncIterator[RuntimeApi]:
+    """The Runtime API of a process that runs `task/app.py`."""
+    async with start():
+        yield bare_api

@@ -104,6 +104,11 @@ class RuntimeApi:
     async def posted(self) -> Post:
         return await self._posts.get()
 
+    async def call(self, path: str, **headers: str) -> Post:
+        """Invoke the app of a path, and return what the runtime posts next."""
+        self.invoke(url_event(path), **headers)
+        return await self.posted()
+
     def hang_up(self) -> None:
         """Break every connection of a response, as a Runtime API that died would."""
         for writer in self._responses:

@@ -8,13 +8,10 @@ from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.lambda_runtime.processes import TASK, Meeting, Start
 from tests.lambda_runtime.runtime_api import RuntimeApi, url_event
 
 
-@pytest.mark.usefixtures("process")
 async def test_each_event_arrives_before_the_next_is_sent(api: RuntimeApi, stage: Meeting) -> None:
     request_id = api.invoke(url_event("/events"))
     post = await api.posted()
@@ -32,7 +29,6 @@ async def test_each_event_arrives_before_the_next_is_sent(api: RuntimeApi, stage
     await post.closed.wait()
 
 
-@pytest.mark.usefixtures("process")
 async def test_a_response_begins_before_its_process_goes_on_with_other_work(api: RuntimeApi, stage: Meeting) -> None:
     api.invoke(url_event("/occupied"))
     async with asyncio.timeout(60):
@@ -43,17 +39,12 @@ async def test_a_response_begins_before_its_process_goes_on_with_other_work(api:
     assert await post.rest() == [b"last"]
 
 
-@pytest.mark.usefixtures("process")
 async def test_the_invocation_id_is_echoed_where_there_is_one(api: RuntimeApi) -> None:
-    api.invoke(url_event("/burst"), **{"Lambda-Runtime-Invocation-Id": "i-1"})
-    assert (await api.posted()).headers["lambda-runtime-invocation-id"] == "i-1"
-    api.invoke(url_event("/burst"))
-    assert "lambda-runtime-invocation-id" not in (await api.posted()).headers
-    api.invoke(url_event("/fails-early"), **{"Lambda-Runtime-Invocation-Id": "i-2"})
-    assert (await api.posted()).headers["lambda-runtime-invocation-id"] == "i-2"
+    name = "Lambda-Runtime-Invocation-Id"
+    for path, sent in (("/burst", {name: "i-1"}), ("/burst", {}), ("/fails-early", {name: "i-2"})):
+        assert (await api.call(path, **sent)).headers.get(name.lower()) == sent.get(name)
 
 
-@pytest.mark.usefixtures("process")
 async def test_a_failure_before_the_first_byte_is_a_function_error(api: RuntimeApi) -> None:
     request_id = api.invoke(url_event("/fails-early"))
     post = await api.posted()
@@ -62,7 +53,6 @@ async def test_a_failure_before_the_first_byte_is_a_function_error(api: RuntimeA
     assert (error["errorType"], error["errorMessage"]) == ("RuntimeError", "before the first byte")
 
 
-@pytest.mark.usefixtures("process")
 async def test_a_failure_after_the_first_byte_goes_as_trailers_and_to_the_log(
     api: RuntimeApi, logged: Callable[[], str]
 ) -> None:
@@ -82,20 +72,16 @@ async def test_a_failure_after_the_first_byte_goes_as_trailers_and_to_the_log(
     assert "in fails_late" in logged()
 
 
-@pytest.mark.usefixtures("process")
 async def test_an_app_that_stops_short_of_its_last_byte_has_failed(api: RuntimeApi) -> None:
-    api.invoke(url_event("/stops-short"))
-    post = await api.posted()
+    post = await api.call("/stops-short")
     await post.rest()
     assert post.trailers["lambda-runtime-function-error-type"] == "RuntimeError"
 
 
-@pytest.mark.usefixtures("process")
 async def test_a_failure_after_the_last_byte_leaves_the_response_as_it_is(
     api: RuntimeApi, logged: Callable[[], str]
 ) -> None:
-    api.invoke(url_event("/fails-when-done"))
-    post = await api.posted()
+    post = await api.call("/fails-when-done")
     assert (await post.prelude())["statusCode"] == 500
     assert await post.rest() == [b"sorry"]
     assert post.trailers == {}
@@ -103,10 +89,8 @@ async def test_a_failure_after_the_last_byte_leaves_the_response_as_it_is(
     assert "told already" in logged()
 
 
-@pytest.mark.usefixtures("process")
 async def test_an_empty_response_is_never_a_prelude_without_a_body(api: RuntimeApi, stage: Meeting) -> None:
-    api.invoke(url_event("/empty"))
-    post = await api.posted()
+    post = await api.call("/empty")
     head = await post.prelude()
     assert head["statusCode"] == 204
     assert head["headers"]["x-answer"] == "none"
@@ -115,10 +99,8 @@ async def test_an_empty_response_is_never_a_prelude_without_a_body(api: RuntimeA
     assert await stage.hear() == "sent"
 
 
-@pytest.mark.usefixtures("process")
 async def test_pieces_that_wait_together_share_a_frame(api: RuntimeApi) -> None:
-    api.invoke(url_event("/burst"))
-    post = await api.posted()
+    post = await api.call("/burst")
     await post.prelude()
     chunks = await post.rest()
     assert b"".join(chunks).split() == [b"%d" % number for number in range(100)]
@@ -127,13 +109,12 @@ async def test_pieces_that_wait_together_share_a_frame(api: RuntimeApi) -> None:
 
 
 async def test_a_slow_reader_slows_the_app_instead_of_filling_memory(
-    api: RuntimeApi, start: Start, tmp_path: Path
+    bare_api: RuntimeApi, start: Start, tmp_path: Path
 ) -> None:
     counter = tmp_path / "counter"
     counter.write_bytes(bytes(8))
     async with start(COUNTER=str(counter)):
-        api.invoke(url_event("/flood"))
-        post = await api.posted()
+        post = await bare_api.call("/flood")
         await post.prelude()
         seen = 0
         while (chunk := await post.chunks.get()) is not None:
@@ -144,64 +125,51 @@ async def test_a_slow_reader_slows_the_app_instead_of_filling_memory(
         assert seen == 64 * 2**20
 
 
-@pytest.mark.usefixtures("process")
 async def test_the_app_runs_to_its_end_when_the_runtime_api_hangs_up(
     api: RuntimeApi, stage: Meeting, logged: Callable[[], str]
 ) -> None:
-    api.invoke(url_event("/abandoned"))
-    post = await api.posted()
+    post = await api.call("/abandoned")
     await post.prelude()
     assert await post.chunk() == b"first"
     api.hang_up()
     assert await stage.hear() == "begun"
     assert await stage.hear() == "finished"
-    api.invoke(url_event("/burst"))
-    assert len(await (await api.posted()).rest()) > 0, "the process serves on"
+    assert len(await (await api.call("/burst")).rest()) > 0, "the process serves on"
     assert "response lost" in logged()
 
 
-@pytest.mark.usefixtures("process")
 async def test_a_refused_response_is_logged_and_the_process_serves_on(
     api: RuntimeApi, logged: Callable[[], str]
 ) -> None:
     api.verdict = 413
-    api.invoke(url_event("/burst"))
-    await (await api.posted()).rest()
+    await (await api.call("/burst")).rest()
     api.verdict = 202
-    api.invoke(url_event("/burst"))
-    await (await api.posted()).rest()
+    await (await api.call("/burst")).rest()
     assert "refused the response: 413" in logged()
 
 
-@pytest.mark.usefixtures("process")
 async def test_invocations_share_one_process_and_one_event_loop(api: RuntimeApi) -> None:
     loops = set()
     for _ in range(3):
-        api.invoke(url_event("/identity"))
-        post = await api.posted()
+        post = await api.call("/identity")
         await post.prelude()
         answer = await post.json()
         loops.add((answer["pid"], answer["loop"]))
-        api.invoke(url_event("/fails-early"))
-        await (await api.posted()).json()
+        await (await api.call("/fails-early")).json()
     assert len(loops) == 1
 
 
-@pytest.mark.usefixtures("process")
 async def test_what_an_invocation_leaves_is_collected_before_the_next_one(api: RuntimeApi) -> None:
     left = []
     for _ in range(3):
-        api.invoke(url_event("/garbage"))
-        post = await api.posted()
+        post = await api.call("/garbage")
         await post.prelude()
         left.append((await post.json())["left"])
     assert left == [0, 0, 0]
 
 
-@pytest.mark.usefixtures("process")
 async def test_the_path_is_the_functions_then_the_layers(api: RuntimeApi, layer: Path) -> None:
-    api.invoke(url_event("/identity"))
-    post = await api.posted()
+    post = await api.call("/identity")
     await post.prelude()
     answer = await post.json()
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -213,25 +181,25 @@ async def test_the_path_is_the_functions_then_the_layers(api: RuntimeApi, layer:
     assert Path(answer["package"]).is_relative_to(layer)
 
 
-async def test_a_function_that_cannot_be_loaded_is_an_init_error(api: RuntimeApi, start: Start) -> None:
+async def test_a_function_that_cannot_be_loaded_is_an_init_error(bare_api: RuntimeApi, start: Start) -> None:
     async with start(handler="broken.handler") as process:
-        post = await api.posted()
+        post = await bare_api.posted()
         assert post.path == "/init/error"
         assert (await post.json())["errorMessage"] == "no luck at import"
         assert await process.wait() == 1
 
 
 async def test_a_shared_process_fails_one_invocation_while_another_streams(
-    start: Start, api: RuntimeApi, stage: Meeting, logged: Callable[[], str]
+    start: Start, bare_api: RuntimeApi, stage: Meeting, logged: Callable[[], str]
 ) -> None:
     deadline = {"Lambda-Runtime-Deadline-Ms": str(int(time.time() * 1000) + 60_000)}
     async with start(handler="app.streaming", AWS_LAMBDA_MAX_CONCURRENCY="2"):
-        api.invoke(url_event("/events"), **deadline)
-        events = await api.posted()
+        bare_api.invoke(url_event("/events"), **deadline)
+        events = await bare_api.posted()
         await events.prelude()
         assert await events.chunk() == b"data: 0\n\n"
-        request_id = api.invoke(url_event("/fails-early"), **deadline, **{"Lambda-Runtime-Invocation-Id": "i-2"})
-        failed = await api.posted()
+        request_id = bare_api.invoke(url_event("/fails-early"), **deadline, **{"Lambda-Runtime-Invocation-Id": "i-2"})
+        failed = await bare_api.posted()
         assert failed.path == f"/invocation/{request_id}/error"
         assert failed.headers["lambda-runtime-function-error-type"] == "RuntimeError"
         assert failed.headers["lambda-runtime-invocation-id"] == "i-2"

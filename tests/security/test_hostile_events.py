@@ -103,24 +103,17 @@ def test_a_request_that_makes_no_sense_is_a_bad_request(world: World, function: 
     assert (problem["status"], problem["code"]) == (400, "malformed_request")
 
 
-@pytest.mark.parametrize("identity", [None, 5, "x", [], {}, {"userArn": None}, {"userArn": 5}, {"userArn": ""}])
-def test_a_signer_that_api_gateway_does_not_name_is_nobody(world: World, identity: Any) -> None:
-    event = {
-        "resource": "/{proxy+}",
-        "path": "/sessions",
-        "httpMethod": "GET",
-        "headers": {"X-User-Id": "ada"},
-        "requestContext": {"identity": identity},
-    }
-    response = check_problem(invoke(world.sessions.handler, event))
-    assert response["status"] == (401 if isinstance(identity, dict) else 400)
+NAMELESS: list[Any] = [None, 5, "x", [], {}, {"userArn": None}, {"userArn": 5}, {"userArn": ""}]
 
 
-@pytest.mark.parametrize(
-    "authorizer", [None, 5, "x", [], {}, {"iam": None}, {"iam": 5}, {"iam": {"userArn": 5}}, {"iam": {"userArn": ""}}]
-)
-def test_a_signer_that_is_not_named_is_nobody(world: World, authorizer: Any) -> None:
-    http = {"method": "GET", "path": "/sessions", "sourceIp": SOURCE}
-    context = {"http": http, "authorizer": authorizer}
-    event = {"version": "2.0", "rawQueryString": "", "headers": {"x-user-id": "ada"}, "requestContext": context}
-    assert check_problem(invoke(world.sessions.handler, event))["status"] == 401
+@pytest.mark.parametrize("named", NAMELESS)
+def test_a_signer_that_is_not_named_is_nobody(world: World, named: Any) -> None:
+    """In `identity` of format 1.0, in `iam` of 2.0."""
+    for authorizer in (named, {"iam": named}):
+        context = {"http": {"method": "GET", "path": "/sessions", "sourceIp": SOURCE}, "authorizer": authorizer}
+        event: Json = {"version": "2.0", "rawQueryString": "", "headers": {"x-user-id": "ada"}}
+        answer = check_problem(invoke(world.sessions.handler, event | {"requestContext": context}))
+        assert answer["status"] == 401
+    event = {"resource": "/{proxy+}", "path": "/sessions", "httpMethod": "GET", "headers": {"X-User-Id": "ada"}}
+    answer = check_problem(invoke(world.sessions.handler, event | {"requestContext": {"identity": named}}))
+    assert answer["status"] == (401 if isinstance(named, dict) else 400)
