@@ -3,7 +3,7 @@
 import pytest
 
 from omniagent import Budget, Usage
-from omniagent.budget.meter import Meter
+from omniagent.budget.spending import Meter
 from omniagent.errors import BudgetExceeded
 from omniagent.testing import MemoryCounter
 from tests.fixtures.conversation import Clock

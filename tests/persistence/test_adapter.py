@@ -19,8 +19,7 @@ from pymongo.database import Database
 from local.ports import free_port
 from omniagent.errors import ConfigurationError, ContractError, StorageError, StorageUnavailable
 from omniagent.persistence.adapter import MongoBackendAdapter
-from omniagent.persistence.contracts import DocumentModels
-from omniagent.persistence.documents import Message, Session, Summary, User
+from omniagent.persistence.documents import DocumentModels, Message, Session, Summary, User
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.session.ids import new_id
 from tests.persistence.turns import converse, open_session, reply, summary, tip

@@ -20,8 +20,7 @@ from omniagent.errors import ConfigurationError, ContractError, StorageRejected
 from omniagent.http.resources import MessageList, SessionResource
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
-from omniagent.persistence.contracts import DocumentModels
-from omniagent.persistence.documents import Message, Session, Summary, User
+from omniagent.persistence.documents import DocumentModels, Message, Session, Summary, User
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.persistence.stored_session import from_bson

@@ -7,10 +7,9 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from omniagent.persistence import indexes
+from omniagent.persistence import mongodb
 from omniagent.persistence.adapter import MongoBackendAdapter
-from omniagent.persistence.contracts import DocumentModels
-from omniagent.persistence.documents import Message
+from omniagent.persistence.documents import DocumentModels, Message
 from omniagent.session.ids import new_id
 
 Json = dict[str, Any]
@@ -30,7 +29,7 @@ def large(mongod: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database[Jso
     with MongoClient[Json](mongod) as client:
         name = f"test_{new_id()[:12]}"
         client[name].messages.insert_many({"_id": f"m{n}", "session_id": f"s{n}"} for n in range(200))
-        monkeypatch.setattr(indexes, "SMALL_COLLECTION", 100)
+        monkeypatch.setattr(mongodb, "SMALL_COLLECTION", 100)
         yield client[name]
         client.drop_database(name)
 
@@ -63,7 +62,7 @@ async def test_a_request_does_not_wait_for_the_index_of_a_large_collection(
         assert "indexes may be missing" in caplog.text
     assert list(large.messages.index_information()) == ["_id_"]
     assert len(large.sessions.index_information()) > 1, "small collections get theirs at once"
-    assert large[indexes.SCHEMA_COLLECTION].count_documents({}) == 0
+    assert large[mongodb.SCHEMA_COLLECTION].count_documents({}) == 0
 
 
 async def test_a_migration_builds_every_index_and_notes_it(
@@ -74,7 +73,7 @@ async def test_a_migration_builds_every_index_and_notes_it(
     [build] = large["system.profile"].find({"command.createIndexes": "messages"})
     assert build["command"]["maxTimeMS"] > 24 * 3600 * 1000, "the server aborts a longer build"
     assert INDEX in large.messages.index_information()
-    assert large[indexes.SCHEMA_COLLECTION].count_documents({}) == 1
+    assert large[mongodb.SCHEMA_COLLECTION].count_documents({}) == 1
     caplog.clear()
     async with adapter(mongod, large):
         assert "indexes may be missing" not in caplog.text

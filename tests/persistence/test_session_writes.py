@@ -16,8 +16,7 @@ from omniagent import MongoBackendAdapter
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import TurnInProgress
 from omniagent.persistence.catalog import Catalog
-from omniagent.persistence.contracts import DocumentModels
-from omniagent.persistence.documents import Message
+from omniagent.persistence.documents import DocumentModels, Message
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.mongodb import APP_NAME
 from omniagent.persistence.store import ConversationStore

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         Usage as Usage,
     )
     from omniagent.persistence.adapter import MongoBackendAdapter as MongoBackendAdapter
-    from omniagent.persistence.contracts import DocumentModels as DocumentModels
+    from omniagent.persistence.documents import DocumentModels as DocumentModels
     from omniagent.persistence.documents import Message as Message, Session as Session, Summary as Summary, User as User
     from omniagent.persistence.mongo_registry import MongoTurnRegistry as MongoTurnRegistry
     from omniagent.persistence.mongo_session import MongoSessionManager as MongoSessionManager

@@ -22,11 +22,11 @@ from omniagent.validation import check, check_async, check_fields, check_rule
 
 if TYPE_CHECKING:  # Beanie takes a quarter of a cold start: only a project with documents of its own imports it here
     from omniagent.ai.approvals import ApproverRule
-    from omniagent.persistence.contracts import DocumentModels
+    from omniagent.persistence.documents import DocumentModels
 
 
 def _check_documents(where: str, documents: object) -> None:
-    from omniagent.persistence.contracts import DocumentModels  # whoever passes one has imported it already
+    from omniagent.persistence.documents import DocumentModels  # whoever passes one has imported it already
 
     if not isinstance(documents, DocumentModels):
         raise ConfigurationError(f"{where} must be DocumentModels(…), not {documents!r:.100}")

@@ -18,8 +18,7 @@ from omniagent.ai.agent import Agent
 from omniagent.ai.providers import ProviderPool, chain_of, without_vendor
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
 from omniagent.ai.result import AnswerSource, AnswerStream, Output_co, RunResult, StreamPosition
-from omniagent.budget.meter import Meter
-from omniagent.budget.spending import MemoryCounter, SpendingCounter, agent_account
+from omniagent.budget.spending import MemoryCounter, Meter, SpendingCounter, agent_account
 from omniagent.errors import ConfigurationError, InvalidOutput, InvalidRequest, NotFound, ToolFailed, TurnInProgress
 from omniagent.messages import Feedback
 from omniagent.project import Project

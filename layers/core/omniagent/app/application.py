@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from omniagent.ai.providers import KEYED_VENDORS, ProviderPool
 from omniagent.app.platform import Platform
-from omniagent.budget.meter import Meter
-from omniagent.budget.spending import MemoryCounter, SpendingCounter
+from omniagent.budget.spending import MemoryCounter, Meter, SpendingCounter
 from omniagent.errors import (
     ConfigurationError,
     NoQueue,
@@ -26,7 +25,7 @@ from omniagent.errors import (
 )
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
-from omniagent.persistence.contracts import DocumentModels
+from omniagent.persistence.documents import DocumentModels
 from omniagent.persistence.driver_errors import is_refused_login
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore

@@ -7,7 +7,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from omniagent.errors import ConfigurationError
-from omniagent.persistence.contracts import DocumentModels
+from omniagent.persistence.documents import DocumentModels
 from omniagent.persistence.mongodb import MongoDB
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.manager import OpenTurns

@@ -27,8 +27,7 @@ from omniagent.errors import (
     StorageError,
 )
 from omniagent.messages import Feedback
-from omniagent.persistence.contracts import fill_own_fields
-from omniagent.persistence.documents import IS_BUSY, Session
+from omniagent.persistence.documents import IS_BUSY, Session, fill_own_fields
 from omniagent.persistence.driver_errors import on_mongodb, translated
 from omniagent.persistence.mongo_history import SUMMARY, MongoHistory
 from omniagent.persistence.store import ConversationStore

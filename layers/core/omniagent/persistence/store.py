@@ -11,8 +11,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 
 from omniagent.errors import InvalidRequest
-from omniagent.persistence.contracts import DocumentModels
-from omniagent.persistence.documents import ANY_TURN_NUMBER, IS_DUE, IS_ERASED
+from omniagent.persistence.documents import ANY_TURN_NUMBER, IS_DUE, IS_ERASED, DocumentModels
 from omniagent.persistence.driver_errors import on_mongodb
 from omniagent.persistence.mongodb import MongoDB
 from omniagent.persistence.stored_session import now

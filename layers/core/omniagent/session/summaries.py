@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from omniagent.ai import prompts
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides, Purpose
 from omniagent.ai.providers.model_calls import Completion, complete
-from omniagent.budget.meter import Meter
+from omniagent.budget.spending import Meter
 from omniagent.errors import EmptyAnswer, ModelError, ModelUnavailable, NotFound
 from omniagent.messages import ChatMessage, TextPart, Usage
 from omniagent.session import window

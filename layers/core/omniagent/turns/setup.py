@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
 from omniagent.ai.result import RunResult
-from omniagent.budget.meter import Meter
+from omniagent.budget.spending import Meter
 from omniagent.errors import BudgetExceeded, OmniAgentError, StorageRejected
 from omniagent.messages import Usage
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
