@@ -21,7 +21,8 @@ def world(mongod: str, model: OfflineModel) -> Iterator[World]:
 @pytest.fixture
 def run(world: World) -> RunFunction:
     """The run function. No session of an earlier test has work for it."""
-    world.database.sessions.update_many({}, {"$unset": {"due": ""}})
+    world.database.sessions.delete_many({})
+    world.database.messages.update_many({}, {"$unset": {"announced": ""}})
     world.use(MemoryRegistry())
     world.application.platform.run_queue = queue = RecordedRuns()
     return RunFunction(load("run", world.application), queue)

@@ -8,7 +8,7 @@ from omniagent import MongoSessionManager, SessionManager
 from omniagent.lambda_runtime import event_loop
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn
-from tests.fixtures.jobs import CONTEXT, RecordedRuns, batch
+from tests.fixtures.jobs import CONTEXT, RecordedRuns, batch, failures
 from tests.fixtures.live_turns import begin_turn
 from tests.fixtures.world import World
 
@@ -26,9 +26,10 @@ class RunFunction:
         result: Json = self.module.handler(event, context)
         return result
 
-    def take(self, *jobs: Json | str, context: Any = CONTEXT) -> Json:
-        """Deliver messages of the queue."""
-        return self.invoke(batch(*(job if isinstance(job, str) else json.dumps(job) for job in jobs)), context)
+    def take(self, *jobs: Json | str, context: Any = CONTEXT, queue: str = "jobs") -> list[str]:
+        """Deliver messages of a queue, and return the ids of those that failed: the first is `message-1`."""
+        bodies = (job if isinstance(job, str) else json.dumps(job) for job in jobs)
+        return failures(self.invoke(batch(*bodies, queue=queue), context))
 
     def sweep(self) -> Json:
         return self.invoke({"kind": "sweep"})
@@ -36,7 +37,12 @@ class RunFunction:
     def work(self) -> None:
         """Sweep, and do the jobs that it sends."""
         self.sweep()
-        self.take(*self.queue.taken("run"))
+        self.deliver()
+
+    def deliver(self, kind: str = "run") -> None:
+        """Do the jobs of this kind that are queued, one by one."""
+        for job in self.queue.taken(kind):
+            self.take(job)
 
 
 def begin(world: World, text: str = "[echo:Finished after all.]", *, is_dead: bool = True) -> tuple[str, LiveTurn]:
