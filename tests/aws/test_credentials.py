@@ -64,40 +64,37 @@ async def test_the_token_goes_to_no_strange_host(uri: str) -> None:
         await CredentialCache({URI: uri, TOKEN: "secret"}).get()
 
 
-async def test_elsewhere_botocore_finds_a_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "credentials").write_text(
-        "[default]\naws_access_key_id = AKIDFILE\naws_secret_access_key = file-secret\n"
-    )
-    _no_keys(monkeypatch, tmp_path)
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder for a profile, and no keys elsewhere."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return tmp_path
+
+
+async def test_elsewhere_botocore_finds_a_profile(home: Path) -> None:
+    keys = "[default]\naws_access_key_id = AKIDFILE\naws_secret_access_key = file-secret\n"
+    (home / "credentials").write_text(keys)
     cache = CredentialCache({})
     assert await cache.get() == Credentials("AKIDFILE", "file-secret", None)
-    (tmp_path / "credentials").unlink()
+    (home / "credentials").unlink()
     assert (await cache.get()).access_key == "AKIDFILE"
 
 
-async def test_a_profile_that_botocore_cannot_read_is_an_error_of_ours(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    _no_keys(monkeypatch, tmp_path)
+@pytest.mark.usefixtures("home")
+async def test_a_profile_that_botocore_cannot_read_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(AwsUnreachable, match="ProfileNotFound"):
         await CredentialCache({}).get()
 
 
-async def test_without_any_credentials_the_error_says_what_to_set(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    _no_keys(monkeypatch, tmp_path)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+@pytest.mark.usefixtures("home")
+async def test_without_any_credentials_the_error_says_what_to_set() -> None:
     with pytest.raises(AwsRefused, match="AWS_ACCESS_KEY_ID"):
         await CredentialCache({}).get()
-
-
-def _no_keys(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "credentials"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
 
 
 def test_secret_values_are_not_shown() -> None:

@@ -14,6 +14,17 @@ from tests.fixtures.endpoint import Endpoint, container_keys
 from tests.fixtures.proxy import proxy_to
 
 KEYS = CredentialCache({"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"})
+TABLES: Any = {"TableNames": []}
+EXPIRED = (400, {"__type": "x#ExpiredTokenException"})
+
+
+async def list_tables(url: str, credentials: CredentialCache = KEYS, **options: Any) -> Any:
+    """Call an operation with a client of its own."""
+    api = AwsJson(DYNAMODB, endpoint=url, credentials=credentials)
+    try:
+        return await api.call("ListTables", **options)
+    finally:
+        await api.aclose()
 
 
 async def test_a_server_that_comes_back_is_called_again(aws: Aws) -> None:
@@ -28,11 +39,7 @@ async def test_a_server_that_comes_back_is_called_again(aws: Aws) -> None:
 
 @pytest.mark.parametrize(
     "failure",
-    [
-        ssl.SSLError("broken"),
-        OSError("no route"),
-        httpcore2.ReadTimeout("silence"),
-    ],
+    [ssl.SSLError("broken"), OSError("no route"), httpcore2.ReadTimeout("silence")],
     ids=lambda failure: type(failure).__name__,
 )
 async def test_whatever_breaks_on_the_way_is_one_error(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
@@ -40,10 +47,8 @@ async def test_whatever_breaks_on_the_way_is_one_error(monkeypatch: pytest.Monke
         raise failure
 
     monkeypatch.setattr(httpcore2.AsyncConnectionPool, "request", request)
-    api = AwsJson(DYNAMODB, endpoint="http://127.0.0.1:1", credentials=KEYS, attempts=1)
     with pytest.raises(AwsUnreachable, match=type(failure).__name__):
-        await api.call("ListTables")
-    await api.aclose()
+        await list_tables("http://127.0.0.1:1", attempts=1)
 
 
 @pytest.mark.parametrize(
@@ -58,50 +63,35 @@ async def test_whatever_breaks_on_the_way_is_one_error(monkeypatch: pytest.Monke
     ids=["500", "throttled", "kms", "429", "html"],
 )
 async def test_what_may_pass_is_tried_again(answer: tuple[int, Any]) -> None:
-    with Endpoint(answer, (200, {"TableNames": []})) as endpoint:
-        api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=KEYS)
-        assert await api.call("ListTables") == {"TableNames": []}
-        await api.aclose()
+    with Endpoint(answer, (200, TABLES)) as endpoint:
+        assert await list_tables(endpoint.url) == TABLES
     assert len(endpoint.requests) == 2
 
 
 async def test_a_patient_call_is_repeated_as_long_as_its_time_lasts() -> None:
     busy = (400, {"__type": "ThrottlingException"})
-    with Endpoint(*[busy] * 5, (200, {"TableNames": []})) as endpoint:
-        api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=KEYS)
+    with Endpoint(*[busy] * 5, (200, TABLES)) as endpoint:
         with pytest.raises(AwsUnreachable):
-            await api.call("ListTables", attempts=math.inf, seconds=0)
+            await list_tables(endpoint.url, attempts=math.inf, seconds=0)
         assert len(endpoint.requests) == 1
-        assert await api.call("ListTables", attempts=math.inf, seconds=600) == {"TableNames": []}
-        await api.aclose()
+        assert await list_tables(endpoint.url, attempts=math.inf, seconds=600) == TABLES
     assert len(endpoint.requests) == 6
 
 
-async def test_a_refusal_is_not_tried_again() -> None:
-    with Endpoint((400, {"__type": "x#AccessDeniedException", "Message": "no"})) as endpoint:
-        api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=KEYS)
-        with pytest.raises(AwsRefused, match="AccessDeniedException: no"):
-            await api.call("ListTables")
-        await api.aclose()
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [((400, {"__type": "x#AccessDeniedException", "Message": "no"}), "Denied.*: no"), (EXPIRED, "ExpiredToken")],
+    ids=["denied", "expired keys of the environment"],
+)
+async def test_a_refusal_is_not_tried_again(answer: tuple[int, Any], said: str) -> None:
+    with Endpoint(answer) as endpoint, pytest.raises(AwsRefused, match=said):
+        await list_tables(endpoint.url)
     assert len(endpoint.requests) == 1
 
 
 async def test_an_expired_token_is_renewed_once() -> None:
-    expired = (400, {"__type": "x#ExpiredTokenException"})
     with Endpoint((200, container_keys("first")), (200, container_keys("second"))) as keys:
         credentials = CredentialCache({"AWS_CONTAINER_CREDENTIALS_FULL_URI": keys.url})
-        with Endpoint(expired, (200, {"TableNames": []})) as endpoint:
-            api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=credentials)
-            assert await api.call("ListTables") == {"TableNames": []}
-            await api.aclose()
+        with Endpoint(EXPIRED, (200, TABLES)) as endpoint:
+            assert await list_tables(endpoint.url, credentials) == TABLES
     assert [request["x-amz-security-token"] for request in endpoint.requests] == ["token-first", "token-second"]
-
-
-async def test_keys_of_the_environment_that_have_expired_are_a_refusal() -> None:
-    credentials = CredentialCache({"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret"})
-    with Endpoint((400, {"__type": "x#ExpiredTokenException"})) as endpoint:
-        api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=credentials)
-        with pytest.raises(AwsRefused, match="ExpiredToken"):
-            await api.call("ListTables")
-        await api.aclose()
-    assert len(endpoint.requests) == 1
