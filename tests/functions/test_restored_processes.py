@@ -7,8 +7,6 @@ from before the snapshot in `tests/emulator/test_snapstart`.
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ import pytest
 
 from local.aws import Aws
 from local.model import OfflineModel
-from local.template import Function
 from tests.fixtures.calls import Json, User
 from tests.fixtures.functions import functions_with
 from tests.fixtures.product import Product, running_product
@@ -26,27 +23,6 @@ PRIMED = Path(__file__).parent / "projects" / "primed.py"
 DRAW = "[tool:draw {}][then][echo:drawn]"
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="copies of a process are made by Linux")
-
-
-@asynccontextmanager
-async def primed_product(mongod: str, cloud: Aws, model: OfflineModel, folder: Path) -> AsyncIterator[Product]:
-    """Run the chat function from a snapshot whose process had opened connections."""
-    code = functions_with(folder, project=PRIMED)
-
-    def change(function: Function) -> Function:
-        return function.having(code=code)
-
-    options: dict[str, Any] = {
-        "parameters": {"SnapStart": "on"},
-        "functions": ("chat",),
-        "change": change,
-        # With a front, which takes the traces.
-        "port": 0,
-        "emulator": {"sqs": None, "concurrency": 100},
-        "environment": {"MONGODB_TIMEOUT_SECONDS": "90"},
-    }
-    async with running_product(mongod, cloud, model, **options) as product:
-        yield product
 
 
 async def ask_all(product: Product, users: list[User], text: str) -> list[list[Json]]:
@@ -79,7 +55,16 @@ def trace_ids(product: Product) -> dict[str, set[str]]:
 async def test_restored_processes_repeat_no_id_no_key_and_no_random_number(
     mongod: str, cloud: Aws, model: OfflineModel, tmp_path: Path
 ) -> None:
-    async with primed_product(mongod, cloud, model, tmp_path) as product:
+    code = functions_with(tmp_path, project=PRIMED)
+    options: dict[str, Any] = {
+        "parameters": {"SnapStart": "on"},
+        "functions": ("chat",),
+        "change": lambda function: function.having(code=code),
+        "port": 0,  # with a front, which takes the traces
+        "emulator": {"sqs": None, "concurrency": 100},
+        "environment": {"MONGODB_TIMEOUT_SECONDS": "90"},
+    }
+    async with running_product(mongod, cloud, model, **options) as product:
         users = [product.user() for _ in range(COPIES)]
         answers = await ask_all(product, users, DRAW)
         assert [events[-1]["data"]["status"] for events in answers] == ["complete"] * COPIES

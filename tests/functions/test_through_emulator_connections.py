@@ -74,27 +74,19 @@ async def frozen(cloud: Aws, model: OfflineModel) -> AsyncIterator[Frozen]:
                 yield Frozen(product, mongodb, aws, server)
 
 
-async def test_turns_of_a_warm_process_open_no_connection(frozen: Frozen) -> None:
+async def test_warm_processes_open_no_connection(frozen: Frozen) -> None:
     for _ in range(3):
         await frozen.chat()
-    [pid] = frozen.pids
-    before = frozen.connections
+        await frozen.list_sessions()
+    before, pids = frozen.connections, frozen.pids
     calls = len(frozen.product.model.requests)
     for _ in range(INVOCATIONS):
         assert await frozen.chat() == "complete"
-    assert frozen.pids == [pid]
+        assert await frozen.list_sessions() == 200
+    assert (len(pids), frozen.pids) == (2, pids)
     assert frozen.connections == before
     assert len(frozen.product.model.requests) == calls + INVOCATIONS
     assert frozen.product.wire.accepted == 1
-
-
-async def test_requests_to_warm_sessions_open_no_connection(frozen: Frozen) -> None:
-    await frozen.list_sessions()
-    before = frozen.connections
-    for _ in range(INVOCATIONS):
-        assert await frozen.list_sessions() == 200
-    assert len(frozen.product.emulator.processes("sessions")) == 1
-    assert frozen.connections == before
 
 
 async def test_connections_lost_during_a_freeze_are_made_anew(frozen: Frozen) -> None:

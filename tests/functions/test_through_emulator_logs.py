@@ -7,22 +7,7 @@ from local.cloudformation import STACK, Document
 from local.template import TEMPLATE
 from tests.fixtures.calls import Json, User, eventually
 from tests.fixtures.product import Product
-from tests.sam.builds import QUEUES
-
-OF_EVERY_TURN = {
-    "Turns",
-    "InputTokens",
-    "OutputTokens",
-    "CachedInputTokens",
-    "CacheWriteTokens",
-    "ToolCalls",
-    "ToolErrors",
-    "CancelledTurns",
-    "FailedTurns",
-    "RejectedTurns",
-    "WaitingTurns",
-    "TurnDuration",
-}
+from tests.sam.builds import OF_A_TURN, QUEUES
 
 
 async def metrics_of(product: Product, request_id: str) -> Json:
@@ -43,8 +28,8 @@ async def test_a_turn_prints_the_metrics_that_alarms_and_dashboard_are_built_on(
         events = await answer.rest()
     metrics = await metrics_of(product, answer.response.headers["x-amzn-requestid"])
     [directive] = metrics["_aws"]["CloudWatchMetrics"]
-    assert {metric["Name"] for metric in directive["Metrics"]} == OF_EVERY_TURN | {"TimeToFirstToken"}
-    counted = {name: value for [value], name in ((metrics[name], name) for name in OF_EVERY_TURN)}
+    assert {metric["Name"] for metric in directive["Metrics"]} == OF_A_TURN
+    counted = {name: value for [value], name in ((metrics[name], name) for name in OF_A_TURN)}
     usage = events[-1]["data"]["usage"]
     assert counted | {"Turns": 1, "ToolCalls": 1, "ToolErrors": 0, "FailedTurns": 0, "CancelledTurns": 0} == counted
     assert (counted["InputTokens"], counted["OutputTokens"]) == (usage["inputTokens"], usage["outputTokens"])

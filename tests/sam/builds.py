@@ -24,6 +24,11 @@ QUEUES = {
     name: {"Ref": f"https://sqs/{name}", "QueueName": name}
     for name in ("SummaryQueue", "SummaryDeadLetters", "RunQueue", "ScheduleQueue", "RunDeadLetters")
 }
+OF_A_TURN = {
+    *("Turns", "WaitingTurns", "CancelledTurns", "FailedTurns", "RejectedTurns", "TimeToFirstToken", "TurnDuration"),
+    *("InputTokens", "CachedInputTokens", "CacheWriteTokens", "OutputTokens", "ToolCalls", "ToolErrors"),
+}
+"""The metrics that a turn prints."""
 DOMAIN = {
     "Ref": "ApiDomain",
     "RegionalDomainName": "d-abc.execute-api.us-east-1.amazonaws.com",

@@ -181,27 +181,27 @@ def test_no_function_that_runs_tools_can_forge_a_schedule_or_a_deletion(iam_mode
     assert functions["RunFunction"]["Environment"]["Variables"]["RUN_QUEUE_URL"].endswith("/RunQueue")
 
 
+@pytest.mark.parametrize(
+    ("rule", "permission", "function", "event"),
+    [
+        ("RunFunctionSweep", "RunFunctionSweepPermission", "RunFunction", '{"kind": "sweep"}'),
+        ("ModelCheckSchedule", "ModelCheckMayInvoke", "SummaryFunction", '{"model_ends": true}'),
+    ],
+)
+def test_a_schedule_may_call_its_function(
+    rule: str, permission: str, function: str, event: str, iam_mode: Document
+) -> None:
+    [target] = iam_mode.resources("AWS::Events::Rule")[rule]["Targets"]
+    assert (target["Arn"], target["Input"]) == (f"{function}Aliaslive", event)
+    allowed = iam_mode.resources("AWS::Lambda::Permission")[permission]
+    assert allowed["FunctionName"] == f"{function}Aliaslive"
+    assert allowed["SourceArn"].endswith(rule)
+
+
 def test_the_run_function_sweeps_once_a_minute(iam_mode: Document, deploy: Deploy) -> None:
     variables = deploy(SessionRetentionDays="90").resources("AWS::Lambda::Function")["RunFunction"]["Environment"]
     assert variables["Variables"]["SESSION_RETENTION_DAYS"] == "90"
-    rule = iam_mode.resources("AWS::Events::Rule")["RunFunctionSweep"]
-    [target] = rule["Targets"]
-    assert (rule["ScheduleExpression"], target["Arn"], target["Input"]) == (
-        "rate(1 minute)",
-        "RunFunctionAliaslive",
-        '{"kind": "sweep"}',
-    )
-    permission = iam_mode.resources("AWS::Lambda::Permission")["RunFunctionSweepPermission"]
-    assert permission["FunctionName"] == "RunFunctionAliaslive"
-    assert permission["SourceArn"].endswith("RunFunctionSweep")
-
-
-def test_models_are_checked_by_a_schedule_that_may_call_the_summary_function(iam_mode: Document) -> None:
-    [target] = iam_mode.resources("AWS::Events::Rule")["ModelCheckSchedule"]["Targets"]
-    assert (target["Arn"], target["Input"]) == ("SummaryFunctionAliaslive", '{"model_ends": true}')
-    permission = iam_mode.resources("AWS::Lambda::Permission")["ModelCheckMayInvoke"]
-    assert permission["FunctionName"] == "SummaryFunctionAliaslive"
-    assert permission["SourceArn"].endswith("ModelCheckSchedule")
+    assert iam_mode.resources("AWS::Events::Rule")["RunFunctionSweep"]["ScheduleExpression"] == "rate(1 minute)"
 
 
 def test_in_iam_mode_urls_require_signatures_and_the_stack_admits_nobody(iam_mode: Document) -> None:

@@ -20,7 +20,7 @@ from omniagent.http.auth import trusted_principals
 from omniagent.session import summaries
 from omniagent.settings import Settings, env_name
 from omniagent.turns.watch import takeover
-from tests.sam.builds import QUEUES, Sam
+from tests.sam.builds import OF_A_TURN, QUEUES, Sam
 from tests.sam.conftest import Deploy
 
 FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction")
@@ -31,10 +31,7 @@ THEIRS = {
     "POWERTOOLS_METRICS_NAMESPACE",
     "POWERTOOLS_SERVICE_NAME",
 }
-OF_A_TURN = {
-    *("Turns", "WaitingTurns", "CancelledTurns", "FailedTurns", "RejectedTurns", "TimeToFirstToken", "TurnDuration")
-}
-OF_ITS_WORK = {"InputTokens", "CachedInputTokens", "CacheWriteTokens", "OutputTokens", "ToolCalls", "ToolErrors"}
+KEY = "arn:aws:kms:us-east-1:123456789012:key"
 SPACE, CHAT = "OmniAgent", f"{STACK}-chat"
 COST_DRIVERS = {"Duration", "ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits", "NumberOfMessagesSent"}
 
@@ -225,23 +222,17 @@ def test_a_projects_defaults_count_until_a_parameter_is_given(deploy: Deploy) ->
         assert {field.upper() for field in LIMITS.values()} <= function["Environment"]["Variables"].keys()
 
 
-def test_the_queue_hides_a_batch_six_times_as_long_as_the_function_may_take(deploy: Deploy) -> None:
-    document = deploy()
-    queues = document.resources("AWS::SQS::Queue")
-    timeout = document.resources("AWS::Lambda::Function")["SummaryFunction"]["Timeout"]
-    assert queues["SummaryQueue"]["VisibilityTimeout"] >= 6 * timeout
-    source = document.resources("AWS::Lambda::EventSourceMapping")["SummaryFunctionQueue"]
-    assert source["FunctionName"] == "SummaryFunctionAliaslive"
-    assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-
-
-def test_the_run_function_gets_one_message_and_keeps_it_for_its_timeout(deploy: Deploy) -> None:
+def test_a_queue_hides_a_message_for_longer_than_its_function_may_take(deploy: Deploy) -> None:
     document = deploy(RunTimeout="900")
-    queues, longest = document.resources("AWS::SQS::Queue"), parameters()["RunTimeout"]["MaxValue"]
-    assert all(queues[name]["VisibilityTimeout"] > longest for name in ("RunQueue", "ScheduleQueue"))
-    source = document.resources("AWS::Lambda::EventSourceMapping")["RunFunctionQueue"]
-    assert (source["FunctionName"], source["BatchSize"]) == ("RunFunctionAliaslive", 1)
-    assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    hidden = {name: queue.get("VisibilityTimeout", 0) for name, queue in document.resources("AWS::SQS::Queue").items()}
+    assert hidden["SummaryQueue"] >= 6 * document.resources("AWS::Lambda::Function")["SummaryFunction"]["Timeout"]
+    assert min(hidden["RunQueue"], hidden["ScheduleQueue"]) > parameters()["RunTimeout"]["MaxValue"]
+    sources = document.resources("AWS::Lambda::EventSourceMapping")
+    assert sources["RunFunctionQueue"]["BatchSize"] == 1
+    for name in ("RunFunction", "SummaryFunction"):
+        source = sources[f"{name}Queue"]
+        failures = source["FunctionResponseTypes"]
+        assert (source["FunctionName"], failures) == (f"{name}Aliaslive", ["ReportBatchItemFailures"])
 
 
 @pytest.mark.parametrize("name", ["ScheduleUser", "ScheduleQuery"])
@@ -253,22 +244,18 @@ def test_what_would_break_the_message_of_a_schedule_is_refused(name: str) -> Non
         assert not pattern.fullmatch(text)
 
 
-def test_state_is_encrypted_and_turns_expire(deploy: Deploy) -> None:
-    document = deploy()
+@pytest.mark.parametrize(
+    "keys", [{}, {"DataKmsKeyArn": f"{KEY}/data", "LogsKmsKeyArn": f"{KEY}/logs"}], ids=["aws", "own"]
+)
+def test_state_and_logs_are_encrypted_and_turns_expire(keys: dict[str, str], deploy: Deploy) -> None:
+    document = deploy(**keys)
     [table] = document.resources("AWS::DynamoDB::Table").values()
-    assert table["SSESpecification"] == {"SSEEnabled": True}
+    own = {"SSEType": "KMS", "KMSMasterKeyId": f"{KEY}/data"} if keys else {}
+    assert table["SSESpecification"] == {"SSEEnabled": True, **own}
     assert table["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
-    assert {queue["KmsMasterKeyId"] for queue in document.resources("AWS::SQS::Queue").values()} == {"alias/aws/sqs"}
-
-
-def test_state_and_logs_are_encrypted_with_the_keys_that_are_given(deploy: Deploy) -> None:
-    data, logs = (f"arn:aws:kms:us-east-1:123456789012:key/{name}" for name in ("data", "logs"))
-    document = deploy(DataKmsKeyArn=data, LogsKmsKeyArn=logs)
-    [table] = document.resources("AWS::DynamoDB::Table").values()
-    assert table["SSESpecification"] == {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": data}
-    assert {queue["KmsMasterKeyId"] for queue in document.resources("AWS::SQS::Queue").values()} == {data}
-    assert {group["KmsKeyId"] for group in document.resources("AWS::Logs::LogGroup").values()} == {logs}
-    assert not any("KmsKeyId" in group for group in deploy().resources("AWS::Logs::LogGroup").values())
+    queues = {queue["KmsMasterKeyId"] for queue in document.resources("AWS::SQS::Queue").values()}
+    logs = {group.get("KmsKeyId") for group in document.resources("AWS::Logs::LogGroup").values()}
+    assert (queues, logs) == ({keys.get("DataKmsKeyArn", "alias/aws/sqs")}, {keys.get("LogsKmsKeyArn")})
 
 
 def watched_metrics(alarms: Mapping[str, dict[str, Any]]) -> set[tuple[str, str]]:
@@ -354,7 +341,7 @@ def test_the_dashboard_shows_every_metric_of_a_turn_and_what_costs_money(deploy:
     [dashboard] = deploy().resources("AWS::CloudWatch::Dashboard").values()
     widgets = json.loads(dashboard["DashboardBody"])["widgets"]
     shown = {row[1] for widget in widgets for row in widget["properties"].get("metrics", ()) if row[0] != "..."}
-    assert shown >= OF_A_TURN | OF_ITS_WORK | COST_DRIVERS
+    assert shown >= OF_A_TURN | COST_DRIVERS
     body = dashboard["DashboardBody"]
     assert all(body.count(f'"{name}Function"') >= 3 for name in ("Chat", "Sessions", "Run", "Summary"))
     assert all(f'"{name}Queue"' in body and f'"{name}DeadLetters"' in body for name in ("Run", "Summary"))
