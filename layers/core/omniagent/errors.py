@@ -4,7 +4,7 @@ OmniAgentError
 ├── RequestError                the caller changes the request
 │   ├── MalformedRequest        400
 │   ├── Unauthenticated         401
-│   ├── Forbidden               403
+│   ├── Forbidden               403, the caller is known, but may not do this
 │   ├── NotFound                404
 │   │   ├── SessionErased       the session, or its user, is being deleted
 │   │   └── UnknownRequest      there is no request with this id
@@ -19,12 +19,12 @@ OmniAgentError
 │   ├── UnsupportedMediaType    415
 │   ├── InvalidRequest          422
 │   ├── TooManyTurns            429, with Retry-After
-│   ├── QueueFull               429, with Retry-After
+│   ├── QueueFull               429, with Retry-After: the session has `MAX_QUEUED_MESSAGES` already
 │   ├── TooManyReaders          429, with Retry-After
 │   └── BudgetExceeded          429, with Retry-After and the reset time: the tokens of a day
 │       └── TooManyRequests     the requests of a minute
 ├── ConfigurationError          the developer or operator fixes a setting
-│   ├── UnknownModelError
+│   ├── UnknownModelError       no provider is registered for the model's name
 │   ├── ContractError           a document class lacks a field that the runtime needs
 │   └── RegistryMisconfigured   the table of running turns does not exist, or may not be used
 ├── ModelError                  the turn ends with the fallback answer
@@ -32,7 +32,7 @@ OmniAgentError
 │   ├── ModelAuthError          the key was refused
 │   ├── ModelRejected           the request was refused
 │   ├── ModelStreamBroken       the stream ended early
-│   ├── EmptyAnswer
+│   ├── EmptyAnswer             neither text nor a tool call
 │   ├── AnswerTooLong
 │   ├── InvalidOutput           the answer does not match Agent(output=…)
 │   └── StepLimitReached
@@ -41,21 +41,21 @@ OmniAgentError
 │   ├── InvalidArguments
 │   ├── ToolTimeout
 │   ├── ToolFailed
-│   ├── ToolsBusy               too many sync tools are still running
+│   ├── ToolsBusy               too many sync tools are still running, most likely by calls that hang
 │   ├── TooManyToolCalls        more calls in one step or turn than are allowed
 │   ├── ToolNotStarted          the deadline would pass before the tool's timeout
 │   └── ToolOutcomeUnknown      the process that ran the tool died
-├── StorageError                503
+├── StorageError                503, a MongoDB operation failed
 │   ├── StorageUnavailable      MongoDB cannot be reached
 │   ├── StorageConflict         a unique key or a condition was violated
 │   ├── StorageRejected         MongoDB refused the operation: a bug or a wrong setting
 │   └── TurnLost                another process took the turn over; writes are refused
-├── RegistryUnavailable         503, the table of running turns cannot be reached
+├── RegistryUnavailable         503, the registry of running turns cannot be reached: DynamoDB on Lambda
 │   └── RegistryMisconfigured   500, see above
-├── QueueUnavailable            503, a queue cannot be reached
+├── QueueUnavailable            503, SQS cannot be reached
 │   └── NoQueue                 503, none is configured
 │       └── NoRunQueue          503, none for the run function
-├── WebhookFailed               502, the operator's server did not accept an event
+├── WebhookFailed               502, the operator's server did not accept an event, which is retried later
 ├── SecretsUnavailable          503, Secrets Manager cannot be reached
 └── IdentityUnavailable         503, the issuer's keys cannot be fetched
 
@@ -79,10 +79,14 @@ class OmniAgentError(Exception):
     public: str = "An internal error occurred. Try again; if it persists, report the request id."
     retry_after: float | None = None
 
-    def __init_subclass__(cls, *, status: int = 0, code: str = "", retry_after: float | None = None) -> None:
+    def __init_subclass__(
+        cls, *, status: int = 0, code: str = "", public: str = "", retry_after: float | None = None
+    ) -> None:
         super().__init_subclass__()
         if status:
             cls.status = status
+        if public:
+            cls.public = public
         if retry_after:
             cls.retry_after = retry_after
         if "code" not in vars(cls):
@@ -93,10 +97,8 @@ class OmniAgentError(Exception):
         super().__init__(detail or self.public)
 
 
-class RequestError(OmniAgentError, status=400, code="bad_request"):
+class RequestError(OmniAgentError, status=400, code="bad_request", public="The request is not valid."):
     """The caller must change the request. The detail is written for the caller and is public."""
-
-    public = "The request is not valid."
 
     def __init__(self, detail: str = "", *, retry_after: float | None = None, reason: str = "") -> None:
         super().__init__(detail)
@@ -106,128 +108,119 @@ class RequestError(OmniAgentError, status=400, code="bad_request"):
         """Why it was refused, in words for the log. Never quotes what the caller sent."""
 
 
-class MalformedRequest(RequestError):
-    public = "The request body is not valid JSON."
+class MalformedRequest(RequestError, public="The request body is not valid JSON."): ...
 
 
-class Unauthenticated(RequestError, status=401):
-    public = "Send valid credentials."
-
+class Unauthenticated(RequestError, status=401, public="Send valid credentials."):
     def __init__(self, detail: str = "", *, challenge: str = "", reason: str = "") -> None:
         super().__init__(detail, reason=reason)
         self.challenge = challenge
         """The value of the WWW-Authenticate header."""
 
 
-class Forbidden(RequestError, status=403):
-    """The caller is known, but may not do this."""
-
-    public = "You may not do this."
+class Forbidden(RequestError, status=403, public="You may not do this."): ...
 
 
-class NotFound(RequestError, status=404):
-    public = "It does not exist, or you have no access to it."
+class NotFound(RequestError, status=404, public="It does not exist, or you have no access to it."): ...
 
 
-class SessionErased(NotFound):
-    public = "This session, or all data of its user, is being deleted. Start a new one in a few minutes."
+class SessionErased(
+    NotFound, public="This session, or all data of its user, is being deleted. Start a new one in a few minutes."
+): ...
 
 
-class UnknownRequest(NotFound):
-    public = "There is no request with this id, or you have no access to it."
+class UnknownRequest(NotFound, public="There is no request with this id, or you have no access to it."): ...
 
 
-class NotAllowed(RequestError, status=405, code="method_not_allowed"):
-    public = "This path does not support the method."
+class NotAllowed(
+    RequestError, status=405, code="method_not_allowed", public="This path does not support the method."
+): ...
 
 
-class TurnInProgress(RequestError, status=409, retry_after=1.0):
-    public = "This session is still answering another message. Wait for that answer or cancel it."
+class TurnInProgress(
+    RequestError,
+    status=409,
+    retry_after=1.0,
+    public="This session is still answering another message. Wait for that answer or cancel it.",
+): ...
 
 
-class NoRunningTurn(RequestError, status=409):
-    public = "No turn is running in this session."
+class NoRunningTurn(RequestError, status=409, public="No turn is running in this session."): ...
 
 
-class NotRegenerable(RequestError, status=409):
-    public = "Only the last answer of a session can be regenerated."
+class NotRegenerable(RequestError, status=409, public="Only the last answer of a session can be regenerated."): ...
 
 
-class NotWaiting(RequestError, status=409):
-    public = "This answer is no longer waiting: the conversation continued, or the answer was stopped."
+class NotWaiting(
+    RequestError,
+    status=409,
+    public="This answer is no longer waiting: the conversation continued, or the answer was stopped.",
+): ...
 
 
-class ReplyConflict(RequestError, status=409):
-    public = "This request already has a different reply. The first reply counts."
+class ReplyConflict(
+    RequestError, status=409, public="This request already has a different reply. The first reply counts."
+): ...
 
 
-class RequestExpired(RequestError, status=410):
-    public = "This request expired before anyone replied. Ask again."
+class RequestExpired(RequestError, status=410, public="This request expired before anyone replied. Ask again."): ...
 
 
-class PayloadTooLarge(RequestError, status=413):
-    public = "The request body is too large."
+class PayloadTooLarge(RequestError, status=413, public="The request body is too large."): ...
 
 
-class UnsupportedMediaType(RequestError, status=415):
-    public = "Send application/json."
+class UnsupportedMediaType(RequestError, status=415, public="Send application/json."): ...
 
 
-class InvalidRequest(RequestError, status=422):
-    public = "The request body does not match the expected schema."
+class InvalidRequest(RequestError, status=422, public="The request body does not match the expected schema."): ...
 
 
-class TooManyTurns(RequestError, status=429, retry_after=2.0):
-    public = "You have too many turns running at once. Wait for one to finish."
+class TooManyTurns(
+    RequestError, status=429, retry_after=2.0, public="You have too many turns running at once. Wait for one to finish."
+): ...
 
 
-class QueueFull(RequestError, status=429, retry_after=5.0):
-    """The session has `MAX_QUEUED_MESSAGES` already."""
+class QueueFull(
+    RequestError,
+    status=429,
+    retry_after=5.0,
+    public="This session has too many queued messages. Wait for one of them to be answered.",
+): ...
 
-    public = "This session has too many queued messages. Wait for one of them to be answered."
 
-
-class TooManyReaders(RequestError, status=429, retry_after=5.0):
+class TooManyReaders(
+    RequestError,
+    status=429,
+    retry_after=5.0,
+    public="Too many connections are reading your answers at once. Close a tab or try again in a moment.",
+):
     """Too many requests follow running answers; each holds a process."""
 
-    public = "Too many connections are reading your answers at once. Close a tab or try again in a moment."
 
-
-class BudgetExceeded(RequestError, status=429):
-    """The user's tokens of the day are spent."""
-
-    public = "You have used up your tokens for today."
-
+class BudgetExceeded(RequestError, status=429, public="You have used up your tokens for today."):
     def __init__(self, detail: str = "", *, retry_after: float | None = None, reset_at: datetime | None = None) -> None:
         super().__init__(detail, retry_after=retry_after)
         self.reset_at = reset_at
         """When the budget resets."""
 
 
-class TooManyRequests(BudgetExceeded):
-    """The user has reached the requests allowed per minute."""
-
-    public = "You have made too many requests in this minute."
+class TooManyRequests(BudgetExceeded, public="You have made too many requests in this minute."): ...
 
 
-class ConfigurationError(OmniAgentError):
+class ConfigurationError(
+    OmniAgentError, public="The service is misconfigured. Its operator can find the cause in the log."
+):
     """A setting is missing or wrong. The log names it."""
 
-    public = "The service is misconfigured. Its operator can find the cause in the log."
+
+class UnknownModelError(ConfigurationError, code="configuration_error"): ...
 
 
-class UnknownModelError(ConfigurationError, code="configuration_error"):
-    """No provider is registered for the model's name."""
+class ContractError(ConfigurationError, code="configuration_error"): ...
 
 
-class ContractError(ConfigurationError, code="configuration_error"):
-    """A document class violates the contract of `DocumentModels`."""
-
-
-class ModelError(OmniAgentError, status=502):
+class ModelError(OmniAgentError, status=502, public="The model could not answer. Try again in a moment."):
     """The model gave no usable answer. The turn ends with the fallback text."""
-
-    public = "The model could not answer. Try again in a moment."
 
     def __init__(self, detail: str = "", *, api_text: str = "", api_status: int | None = None, param: str = "") -> None:
         super().__init__(detail)
@@ -239,111 +232,88 @@ class ModelError(OmniAgentError, status=502):
         """The field of the request that the API names."""
 
 
-class ModelUnavailable(ModelError):
-    """Unreachable, overloaded or silent."""
+class ModelUnavailable(ModelError): ...
 
 
-class ModelAuthError(ModelError):
-    """The key was refused."""
+class ModelAuthError(ModelError): ...
 
 
-class ModelRejected(ModelError):
-    """The model's API refused the request."""
+class ModelRejected(ModelError): ...
 
 
-class ModelStreamBroken(ModelError):
-    """The stream ended early."""
+class ModelStreamBroken(ModelError): ...
 
 
-class EmptyAnswer(ModelError):
-    """Neither text nor a tool call."""
+class EmptyAnswer(ModelError): ...
 
 
-class AnswerTooLong(ModelError):
-    public = "The answer was too long. Try a smaller request."
+class AnswerTooLong(ModelError, public="The answer was too long. Try a smaller request."): ...
 
 
-class InvalidOutput(ModelError):
+class InvalidOutput(ModelError, public="The model's answer did not match the expected format. Try again."):
     """The detail tells the model what to correct."""
 
-    public = "The model's answer did not match the expected format. Try again."
+
+class StepLimitReached(ModelError, public="The answer needed more steps than are allowed. Try a smaller request."): ...
 
 
-class StepLimitReached(ModelError):
-    public = "The answer needed more steps than are allowed. Try a smaller request."
-
-
-class ToolError(OmniAgentError):
+class ToolError(OmniAgentError, public="The tool reported an error."):
     """A tool call failed. The model reads `detail`; the stream shows only the public text.
 
     A tool raises it to tell the model what to correct: `raise ToolError("unknown city")`.
     """
 
-    public = "The tool reported an error."
+
+class UnknownTool(ToolError, public="The model called a tool that does not exist."): ...
 
 
-class UnknownTool(ToolError):
-    public = "The model called a tool that does not exist."
+class InvalidArguments(ToolError, public="The model called the tool with invalid arguments."): ...
 
 
-class InvalidArguments(ToolError):
-    public = "The model called the tool with invalid arguments."
+class ToolTimeout(ToolError, public="The tool took too long."): ...
 
 
-class ToolTimeout(ToolError):
-    public = "The tool took too long."
+class ToolFailed(ToolError, public="The tool failed."): ...
 
 
-class ToolFailed(ToolError):
-    public = "The tool failed."
+class ToolsBusy(ToolError, public="Too many tools are still running."): ...
 
 
-class ToolsBusy(ToolError):
-    """Every thread for sync tools is in use, most likely by calls that hang."""
-
-    public = "Too many tools are still running."
+class TooManyToolCalls(ToolError, public="The model requested more tool calls than are allowed."): ...
 
 
-class TooManyToolCalls(ToolError):
-    public = "The model requested more tool calls than are allowed."
+class ToolNotStarted(ToolError, public="There was not enough time left to run the tool."): ...
 
 
-class ToolNotStarted(ToolError):
-    public = "There was not enough time left to run the tool."
-
-
-class ToolOutcomeUnknown(ToolError):
+class ToolOutcomeUnknown(ToolError, public="The tool was interrupted, and its outcome is unknown."):
     """The process died while it ran the tool. Only a tool with `retry_safe=True` is run again."""
 
-    public = "The tool was interrupted, and its outcome is unknown."
+
+class StorageError(
+    OmniAgentError,
+    status=503,
+    retry_after=2.0,
+    public="The conversation store reported an error. Try again in a moment.",
+): ...
 
 
-class StorageError(OmniAgentError, status=503, retry_after=2.0):
-    """A MongoDB operation failed."""
-
-    public = "The conversation store reported an error. Try again in a moment."
+class StorageUnavailable(StorageError, public="The conversation store cannot be reached. Try again in a moment."): ...
 
 
-class StorageUnavailable(StorageError):
-    public = "The conversation store cannot be reached. Try again in a moment."
+class StorageConflict(
+    StorageError, public="Another request changed this conversation at the same time. Try again."
+): ...
 
 
-class StorageConflict(StorageError):
-    public = "Another request changed this conversation at the same time. Try again."
+class StorageRejected(StorageError): ...
 
 
-class StorageRejected(StorageError):
-    """MongoDB refused the operation: a bug or a wrong setting."""
+class TurnLost(StorageError, public="This answer was interrupted, and the conversation continued without it."): ...
 
 
-class TurnLost(StorageError):
-    public = "This answer was interrupted, and the conversation continued without it."
-
-
-class RegistryUnavailable(OmniAgentError, status=503, retry_after=2.0):
-    """The registry of running turns cannot be reached: DynamoDB on Lambda."""
-
-    public = "Turns cannot be started right now. Try again in a moment."
+class RegistryUnavailable(
+    OmniAgentError, status=503, retry_after=2.0, public="Turns cannot be started right now. Try again in a moment."
+): ...
 
 
 class RegistryMisconfigured(ConfigurationError, RegistryUnavailable, status=500, code="configuration_error"):
@@ -352,38 +322,30 @@ class RegistryMisconfigured(ConfigurationError, RegistryUnavailable, status=500,
     retry_after = None
 
 
-class QueueUnavailable(OmniAgentError, status=503, retry_after=2.0):
-    """SQS cannot be reached."""
+class QueueUnavailable(
+    OmniAgentError, status=503, retry_after=2.0, public="The request cannot be queued right now. Try again in a moment."
+): ...
 
-    public = "The request cannot be queued right now. Try again in a moment."
 
-
-class NoQueue(QueueUnavailable):
-    """SUMMARY_QUEUE_URL is not set."""
-
-    public = "This deployment has no summary queue: SUMMARY_QUEUE_URL is not set."
+class NoQueue(QueueUnavailable, public="This deployment has no summary queue: SUMMARY_QUEUE_URL is not set."):
     retry_after = None
 
 
-class NoRunQueue(NoQueue):
-    """RUN_QUEUE_URL is not set."""
-
-    public = "This deployment does not support background turns: RUN_QUEUE_URL is not set."
+class NoRunQueue(NoQueue, public="This deployment does not support background turns: RUN_QUEUE_URL is not set."): ...
 
 
-class WebhookFailed(OmniAgentError, status=502):
-    """The webhook's server did not accept an event. It is retried later."""
-
-    public = "The webhook could not be delivered."
+class WebhookFailed(OmniAgentError, status=502, public="The webhook could not be delivered."): ...
 
 
-class SecretsUnavailable(OmniAgentError, status=503, retry_after=2.0):
+class SecretsUnavailable(
+    OmniAgentError,
+    status=503,
+    retry_after=2.0,
+    public="The service cannot read its configuration right now. Try again in a moment.",
+):
     """Secrets Manager cannot be reached. A secret that is missing is a `ConfigurationError`."""
 
-    public = "The service cannot read its configuration right now. Try again in a moment."
 
-
-class IdentityUnavailable(OmniAgentError, status=503, retry_after=2.0):
-    """The issuer's signing keys cannot be fetched."""
-
-    public = "Your token cannot be checked right now. Try again in a moment."
+class IdentityUnavailable(
+    OmniAgentError, status=503, retry_after=2.0, public="Your token cannot be checked right now. Try again in a moment."
+): ...
