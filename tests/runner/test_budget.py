@@ -172,7 +172,7 @@ async def test_a_broken_counter_loses_no_answer_and_no_limit(budget: Budget, out
     model = ScriptedModel(CALL_COSTS_211, COSTS_4000)
     result = await Sessions(budget=budget).runner(model, add, counter=BrokenCounter()).run("1 + 2?")
     status, text, code = outcome
-    assert (result.status, result.stored, result.metadata.get("errorCode")) == (status, True, code)
+    assert (result.status, result.stored, result.message.metadata.get("errorCode")) == (status, True, code)
     assert result.text.startswith(text)
     assert len(model.requests) == (1 if code else 2)
 

@@ -156,7 +156,7 @@ async def test_a_stop_by_name_reaches_a_message_that_waits_and_no_other(sessions
     ]
     assert sessions.history[2:4] == [("m2", "m2?", "complete"), ("", "", "cancelled")]
     assert model.remaining == 0, "the model was not asked for what was stopped"
-    assert (await sessions.runner(ScriptedModel("Now.")).run(ask("m4"))).turn_number == 4
+    assert (await sessions.runner(ScriptedModel("Now.")).run(ask("m4"))).message.turn_number == 4
 
 
 async def test_a_stop_of_the_session_reaches_all_that_wait(sessions: Sessions) -> None:

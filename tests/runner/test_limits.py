@@ -108,7 +108,7 @@ async def test_an_answer_without_bound_is_cut_and_the_session_goes_on() -> None:
     deltas = [ModelText("word " * 200_000)] * 2 + [ModelText("word " * 199_950)] * 3  # two and one fill it
     model = ScriptedModel(deltas, default="Still here.")
     result = await sessions.runner(model).run(Query("Write for ever", "m1"))
-    assert (result.status, result.metadata["errorCode"]) == ("failed", "answer_too_long")
+    assert (result.status, result.message.metadata["errorCode"]) == ("failed", "answer_too_long")
     assert len(result.text) <= 3_000_100
     assert (await sessions.runner(model).run("Go on")).text == "Still here."
     replay = sessions.runner(ScriptedModel()).run_stream(Query("Write for ever", "m1"))
@@ -129,5 +129,5 @@ async def test_a_huge_tool_name_fails_the_answer_before_its_event() -> None:
     stream = await Sessions().runner(ScriptedModel(["One moment.", ToolCall("x" * 900_000)])).start("Go")
     assert max([len(frame) async for frame in stream.sse()]) < 300_000
     result = await stream.result()
-    assert (result.status, result.metadata["errorCode"]) == ("failed", "model_stream_broken")
+    assert (result.status, result.message.metadata["errorCode"]) == ("failed", "model_stream_broken")
     assert result.text.startswith("One moment.")

@@ -65,7 +65,7 @@ async def test_a_message_follows_the_one_that_it_names(sessions: Sessions) -> No
     await runner.switch(first)
     assert await texts(runner) == ["m1?", "One.", "m3?", "Three."]
     unknown = await runner.run(Query("m5?", "m5", parent="the-clients-own"))
-    assert unknown.turn_number == 3, "it follows the latest"
+    assert unknown.message.turn_number == 3, "it follows the latest"
 
 
 async def test_a_message_of_another_branch_is_replayed_without_its_parent(sessions: Sessions) -> None:

@@ -51,8 +51,8 @@ async def test_a_rejected_answer_is_withdrawn_from_the_stream_and_the_message(se
     kept = events[[event.type for event in events].index("reset-step") :]
     assert "".join(event.delta for event in kept if isinstance(event, TextDelta)) == result.text == GOOD
     [data] = [event for event in events if isinstance(event, DataSession)]
-    assert result.metadata["output"] == data.data["output"] == {"city": "Lisbon", "degrees": 21}
-    assert (result.metadata["stepCount"], result.usage.output_tokens) == (1, 7), "both attempts are paid for"
+    assert result.message.metadata["output"] == data.data["output"] == {"city": "Lisbon", "degrees": 21}
+    assert (result.message.metadata["stepCount"], result.usage.output_tokens) == (1, 7), "both attempts are paid for"
 
 
 async def test_a_retry_that_joins_or_replays_a_typed_answer_has_its_output(sessions: Sessions) -> None:
@@ -76,7 +76,7 @@ async def test_a_retry_that_joins_or_replays_a_typed_answer_has_its_output(sessi
 async def test_an_answer_that_never_validates_fails_after_one_repair_round(sessions: Sessions) -> None:
     model = ScriptedModel("no JSON", "still none", "never asked")
     result = await sessions.runner(model, agent=WEATHER).run("Lisbon?")
-    assert (result.status, result.metadata["errorCode"], result.output) == ("failed", "invalid_output", None)
+    assert (result.status, result.message.metadata["errorCode"], result.output) == ("failed", "invalid_output", None)
     assert result.text.startswith("Sorry"), "neither attempt is shown"
     assert model.remaining == 1
 

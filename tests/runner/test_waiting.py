@@ -87,9 +87,9 @@ async def test_an_approved_call_runs_once_and_the_turn_goes_on_in_the_same_messa
     assert types(events) == [*("start", "tool-output-available", "start-step", "finish-step", "finish", "data-session")]
     assert events[0]["messageId"] == waiting.message_id == stream.message_id
     result = await stream.result()
-    assert (result.status, result.text, result.turn_number) == ("complete", "Let me see.Done.", 1)
+    assert (result.status, result.text, result.message.turn_number) == ("complete", "Let me see.Done.", 1)
     assert (refunds.orders, refunds.call_ids) == (["42"], [waiting.requests[0].call_id])
-    assert result.metadata["stepCount"] == 2
+    assert result.message.metadata["stepCount"] == 2
     assert result.usage.total_tokens > waiting.usage.total_tokens
     part = next(part for part in model.requests[1].messages[-1].parts if isinstance(part, ToolPart))
     assert part.output == "refunded 42"
@@ -246,7 +246,7 @@ async def test_a_new_message_closes_what_is_pending_and_runs_nothing(refunds: Re
     first, second = (await runner.run("Refund both")).requests
     assert (await runner.reply(first.approve()).result()).status == "waiting"
     result = await runner.run("Forget it")
-    assert (result.turn_number, result.status) == (2, "complete")
+    assert (result.message.turn_number, result.status) == (2, "complete")
     closed = await answer_of(sessions.session(), 1)
     assert closed is not None
     assert (closed.status, closed.metadata["stopReason"]) == ("cancelled", "unanswered")

@@ -84,7 +84,7 @@ async def test_a_run_killed_at_any_line_continues_without_repeating_calls(is_rep
             assert part.public_error == ToolOutcomeUnknown.public
         else:
             assert list(result.message.parts) == list(whole.parts)
-        assert (result.metadata["stepCount"], result.text) == (2, whole.text)
+        assert (result.message.metadata["stepCount"], result.text) == (2, whole.text)
         await dead.store.open_turns.finish()
         assert await dead.are_free()
 
@@ -103,7 +103,7 @@ async def test_what_nobody_answered_in_time_is_denied(look: str) -> None:
                 await runner.reply(request.approve())
             await runner.take_up()
         case "ask":
-            assert (await runner.run("Next")).turn_number == 2
+            assert (await runner.run("Next")).message.turn_number == 2
     answer = await answer_of(sessions.session(), 1)
     assert answer is not None
     assert (answer.status, answer.metadata["stopReason"]) == ("cancelled", "expired")
@@ -150,5 +150,5 @@ async def test_both_apis_take_the_history_of_a_turn_that_waited(
         case "expired":
             move_clock(monkeypatch, days=61)
     result = await runner.run("[echo:And on.]")
-    assert (result.status, result.text, result.turn_number) == ("complete", "And on.", 2)
+    assert (result.status, result.text, result.message.turn_number) == ("complete", "And on.", 2)
     assert refunds.orders == (["42"] if ending == "approved" else [])

@@ -91,7 +91,7 @@ async def test_whoever_comes_next_finishes_a_dead_turn(way: str) -> None:
         assert (await runner.run(QUERY)).text == DONE
     elif way == "next message":
         stream = await runner.start(Query("And then?", "m2"))  # in line behind it, not refused
-        assert (await stream.result()).turn_number == 2
+        assert (await stream.result()).message.turn_number == 2
         await stream.ended()
     else:
 

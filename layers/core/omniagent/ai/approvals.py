@@ -12,13 +12,7 @@ from omniagent.messages import RequestKind, ToolPart
 from omniagent.session.live import SessionMessage
 from omniagent.team_code import team_code
 
-
-class _Nothing:
-    def __repr__(self) -> str:
-        return "NOTHING"
-
-
-NOTHING: Final = _Nothing()
+NOTHING: Final = ...
 """No output was given. None is one."""
 
 

@@ -1,8 +1,8 @@
 """The results of a run: `RunResult` and `AnswerStream`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from pydantic import BaseModel
@@ -71,16 +71,8 @@ class RunResult(Generic[Output_co]):
         return self.message.usage
 
     @property
-    def metadata(self) -> Mapping[str, Any]:
-        return self.message.metadata
-
-    @property
     def message_id(self) -> str:
         return self.message.id
-
-    @property
-    def turn_number(self) -> int:
-        return self.message.turn_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +109,7 @@ class AnswerSource(Protocol):
         """Stop a turn of this process and keep its text. A turn that runs elsewhere continues."""
 
 
+@dataclass(eq=False, repr=False)
 class AnswerStream(Generic[Output_co]):
     """A streamed answer: `async for event in stream`, `stream.sse()` for bytes, `await stream.result()`.
 
@@ -127,20 +120,12 @@ class AnswerStream(Generic[Output_co]):
     stop the turn: `Runner.stop()` does.
     """
 
-    def __init__(
-        self,
-        session_id: str,
-        typed: Callable[[RunResult[Any]], RunResult[Output_co]],
-        source: AnswerSource | None = None,
-        *,
-        opening: Callable[[], Awaitable[AnswerSource]] | None = None,
-    ) -> None:
-        """With a `source`, the stream has started. Otherwise `opening` starts it."""
-        self.session_id = session_id
-        self._typed = typed
-        self._source = source
-        self._opening = opening
-        self._lock = asyncio.Lock()
+    session_id: str
+    _typed: Callable[[RunResult[Any]], RunResult[Output_co]]
+    _source: AnswerSource | None = None
+    """None: the stream has not started. `_opening` starts it."""
+    _opening: Callable[[], Awaitable[AnswerSource]] | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def message_id(self) -> str:

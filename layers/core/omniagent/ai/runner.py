@@ -8,7 +8,7 @@ async for event in runner.run_stream("Hello"):
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, wraps
@@ -170,7 +170,7 @@ class Runner(Generic[Output_co]):
         query = Query(query) if isinstance(query, str) else query
         if isinstance(query, Query) and not (query.message_id or query.regenerate):
             query = replace(query, message_id=new_id())  # opened again after a failure, it is still the same message
-        return AnswerStream(self.session_id, self._typed, opening=partial(self._open, query, busy, deadline))
+        return self._stream(opening=partial(self._open, query, busy, deadline))
 
     async def start(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
@@ -199,8 +199,7 @@ class Runner(Generic[Output_co]):
             raise ConfigurationError(f"Runner.reply takes replies such as request.approve(), not {replies!r:.100}")
 
         answer_id = message_id or next((reply.message_id for reply in replies if reply.message_id), "")
-        opening = partial(self._go_on, replies, answer_id, approver, deadline)
-        return AnswerStream(self.session_id, self._typed, opening=opening)
+        return self._stream(opening=partial(self._go_on, replies, answer_id, approver, deadline))
 
     @traced("resume")
     async def resume(
@@ -334,8 +333,10 @@ class Runner(Generic[Output_co]):
         on_erase = self._hooks.on_erase or options.project.on_erase
         return Deletion(options.registry, options.counter, on_erase, time_left)
 
-    def _stream(self, source: AnswerSource) -> AnswerStream[Output_co]:
-        return AnswerStream(self.session_id, self._typed, source)
+    def _stream(
+        self, source: AnswerSource | None = None, opening: Callable[[], Awaitable[AnswerSource]] | None = None
+    ) -> AnswerStream[Output_co]:
+        return AnswerStream(self.session_id, self._typed, source, opening)
 
     def _typed(self, result: RunResult[Any]) -> RunResult[Output_co]:
         """Add the output of a typed answer that did not run here. Its text may no longer fit a changed model.
