@@ -4,23 +4,27 @@ import pytest
 
 from local.model import OfflineModel
 from omniagent.ai.providers.llm_provider import Overrides
-from omniagent.ai.providers.model_rules import rules_of
+from omniagent.ai.providers.model_rules import FieldPath, fit, rules_of
 from omniagent.errors import ConfigurationError, ModelRejected
 from tests.providers.canned import Json, chat_chunks, frames, reply, serve, stream, text_deltas
 from tests.providers.conftest import MakeProvider, Sent
 from tests.providers.helpers import APIS, ask, streamed, text_of
 
 HELLO = stream(frames(text_deltas("Hello", ".")))
+RESPONSES, CHAT, MESSAGES = ("reasoning", "effort"), ("reasoning_effort",), ("output_config", "effort")
+ADAPTIVE = {"type": "adaptive", "display": "summarized"}
+BUDGET = {"type": "enabled", "budget_tokens": 2000}
+OFF = {"type": "disabled"}
 SAMPLING = {"temperature": 0.5, "top_p": 0.9}
 
 
-def effort(api: str, name: str | None) -> Json:
+def effort(path: FieldPath, name: str | None) -> Json:
     if name is None:
         return {}
-    return {"reasoning": {"effort": name}} if api == "responses" else {"reasoning_effort": name}
+    return {path[0]: {path[1]: name}} if len(path) > 1 else {path[0]: name}
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("path", [RESPONSES, CHAT])
 @pytest.mark.parametrize(
     ("model", "chosen", "takes"),
     [
@@ -35,22 +39,107 @@ def effort(api: str, name: str | None) -> Json:
         ("gpt-6-chat-latest", None, True),
         ("llama3", None, True),
         ("claude-opus-5", None, False),
+        ("claude-haiku-4-5", None, True),
     ],
 )
-async def test_sampling_is_sent_only_to_a_model_that_takes_it(
-    model: str, chosen: str | None, takes: bool, api: str, provider_of: MakeProvider
+def test_sampling_is_sent_only_to_a_model_that_takes_it(
+    model: str, chosen: str | None, takes: bool, path: FieldPath
 ) -> None:
-    answer = HELLO if api == "responses" else stream(frames(chat_chunks({"content": "Hello."})))
-    async with serve(answer) as server:
-        provider = provider_of(api, server.base_url, model=model, extra=SAMPLING | effort(api, chosen))
-        await streamed(provider, ask("Hi.", tools=()))
-    assert SAMPLING.keys() & server.bodies[0].keys() == (SAMPLING.keys() if takes else set())
+    fitted = fit(SAMPLING | effort(path, chosen), rules_of(model), path)
+    assert SAMPLING.keys() & fitted.keys() == (SAMPLING.keys() if takes else set())
+
+
+@pytest.mark.parametrize("path", [RESPONSES, CHAT])
+@pytest.mark.parametrize(
+    ("model", "default"),
+    [
+        ("gpt-6-luna", "none"),
+        ("gpt-6-luna-2026-09-01", "none"),
+        ("us.openai.gpt-6-luna", "none"),
+        ("gpt-6-sol", None),
+        ("gpt-6.1-luna", None),
+        ("llama3", None),
+        ("my-gpt-6-luna", None),
+    ],
+)
+def test_only_gpt_6_luna_has_the_effort_none_by_default(model: str, default: str | None, path: FieldPath) -> None:
+    rules = rules_of(f"openai/{model}")
+    assert fit({}, rules, path) == effort(path, default)
+    for chosen in (effort(path, "high"), {"reasoning": {"summary": "auto"}}):
+        assert fit(chosen, rules, path) == chosen
+
+
+@pytest.mark.parametrize(
+    ("path", "chosen", "expected"),
+    [
+        (RESPONSES, {"reasoning": {"effort": "none", "summary": "auto"}}, {"effort": "low", "summary": "auto"}),
+        (CHAT, {"reasoning_effort": "none"}, "low"),
+    ],
+)
+def test_an_effort_that_the_model_lacks_becomes_the_nearest(path: FieldPath, chosen: Json, expected: object) -> None:
+    assert fit(chosen, rules_of("gpt-6-astra"), path) == {path[0]: expected}
+
+
+@pytest.mark.parametrize(
+    ("model", "limit", "expected"),
+    [
+        ("gpt-6-luna", 10**9, 128_000),
+        ("claude-sonnet-5-5", 500, 500),
+        ("claude-sonnet-5-5", 10**6, 128_000),
+        ("claude-haiku-4-5", 10**6, 64_000),
+        ("llama3", 10**9, 10**9),
+    ],
+)
+@pytest.mark.parametrize("field", ["max_output_tokens", "max_completion_tokens", "max_tokens"])
+def test_an_output_limit_is_at_most_that_of_the_model(field: str, model: str, limit: int, expected: int) -> None:
+    assert fit({field: limit}, rules_of(model), MESSAGES) == {field: expected}
+
+
+@pytest.mark.parametrize(
+    ("model", "thinking", "chosen", "expected"),
+    [
+        ("claude-sonnet-5-5", OFF, None, {"type": "between_tools"}),
+        ("claude-sonnet-5-5", OFF, "xhigh", None),
+        ("claude-opus-5-5", OFF, None, None),
+        ("claude-fable-5", OFF, None, None),
+        ("claude-haiku-5-5", OFF, "high", OFF),
+        ("claude-haiku-5-5", OFF, "max", None),
+        ("claude-opus-5", OFF, "max", None),
+        ("claude-opus-4-8", OFF, "max", OFF),
+        ("claude-sonnet-5-5", ADAPTIVE, "max", ADAPTIVE),
+        ("claude-sonnet-5-5", BUDGET, None, {"type": "adaptive"}),
+        ("claude-sonnet-4-6", BUDGET, None, BUDGET),
+        ("claude-haiku-4-5", ADAPTIVE, None, {"type": "enabled", "budget_tokens": 8192}),
+        ("claude-haiku-4-5", OFF, None, OFF),
+        ("a-model-of-our-own", BUDGET, None, BUDGET),
+    ],
+)
+def test_thinking_is_asked_for_as_the_model_takes_it(
+    model: str, thinking: Json, chosen: str | None, expected: Json | None
+) -> None:
+    body = {"thinking": thinking, "max_tokens": 16_384, **effort(MESSAGES, chosen)}
+    assert fit(body, rules_of(model), MESSAGES).get("thinking") == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "thinking", "takes"),
+    [
+        ("claude-sonnet-5-5", None, False),
+        ("claude-opus-4-7", None, False),
+        ("claude-haiku-4-5", None, True),
+        ("claude-haiku-4-5", BUDGET, False),
+        ("a-model-of-our-own", None, True),
+    ],
+)
+def test_claude_is_sent_a_temperature_only_without_thinking(model: str, thinking: Json | None, takes: bool) -> None:
+    body = {"temperature": 0.5} | ({"thinking": thinking} if thinking else {})
+    assert ("temperature" in fit(body, rules_of(model), MESSAGES)) == takes
 
 
 @pytest.mark.parametrize("chosen", [None, "high"])
 @pytest.mark.parametrize("model", ["gpt-6-sol", "gpt-6-luna"])
 async def test_chat_tools_of_gpt_6_are_called_without_reasoning(model: str, chosen: str | None, sent: Sent) -> None:
-    body = await sent("chat", ask("[echo:x]"), model, extra=effort("chat", chosen))
+    body = await sent("chat", ask("[echo:x]"), model, extra=effort(CHAT, chosen))
     assert body["reasoning_effort"] == "none"
 
 
@@ -59,18 +148,6 @@ async def test_a_model_without_chat_tools_names_the_api_to_set(
 ) -> None:
     with pytest.raises(ConfigurationError, match="OPENAI_API=responses"):
         await streamed(provider_of("chat", offline.base_url, model="gpt-6-astra"), ask("Hi."))
-
-
-@pytest.mark.parametrize("api", APIS)
-async def test_an_effort_that_the_model_lacks_becomes_the_nearest(api: str, sent: Sent) -> None:
-    body = await sent(api, model="gpt-6-astra", extra=effort(api, "none"))
-    assert body.items() >= effort(api, "low").items()
-
-
-@pytest.mark.parametrize(("api", "limit"), [("responses", "max_output_tokens"), ("chat", "max_completion_tokens")])
-async def test_an_output_limit_is_at_most_that_of_the_model(api: str, limit: str, sent: Sent) -> None:
-    body = await sent(api, max_output_tokens=10**9)
-    assert body[limit] == rules_of("gpt-6-luna").max_output
 
 
 @pytest.mark.parametrize(

@@ -239,25 +239,6 @@ async def test_a_call_of_another_model_takes_nothing_that_was_meant_for_the_firs
     assert "include" not in body
 
 
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize(
-    ("model", "is_sent"),
-    [
-        ("gpt-6-luna", True),
-        ("gpt-6-luna-2026-09-01", True),
-        ("us.openai.gpt-6-luna", True),
-        ("gpt-6-sol", False),
-        ("gpt-6.1-luna", False),
-        ("llama3", False),
-        ("my-gpt-6-luna", False),
-    ],
-)
-async def test_only_gpt_6_luna_is_sent_the_effort_none_by_default(
-    model: str, is_sent: bool, api: str, sent: Sent
-) -> None:
-    assert efforts(await sent(api, model=f"openai/{model}")) == (effort(api, "none") if is_sent else {})
-
-
 @pytest.mark.parametrize(
     ("api", "chosen"),
     [

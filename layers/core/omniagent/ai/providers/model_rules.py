@@ -158,9 +158,11 @@ def fit(parameters: Json, rules: ModelRules, effort_path: FieldPath) -> Json:
     field, *inner = effort_path
     options = body.get(field, {}) if inner else body
     effort = options.get(effort_path[-1]) if isinstance(options, dict) else None
-    fitting = rules.default_effort if effort is None else _nearest_effort(effort, rules)
-    if fitting != effort and (effort is not None or not body.keys() & EFFORT_FIELDS):
-        effort = fitting
+    wanted = None if effort is None else _nearest_effort(effort, rules)
+    if field in EFFORT_FIELDS and not EFFORT_FIELDS & body.keys():
+        wanted = rules.default_effort
+    if wanted != effort:
+        effort = wanted
         body[field] = {**options, effort_path[-1]: effort} if inner else effort
     for limit in LIMIT_FIELDS & body.keys():
         if rules.max_output is not None and isinstance(body[limit], int):
