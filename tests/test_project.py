@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from omniagent import Agent, DocumentModels, Project
-from omniagent.ai.providers import LLMProvider
+from omniagent.ai.providers.llm_provider import LLMProvider
 from omniagent.errors import ConfigurationError, ContractError
 
 AGENT = Agent("helper", "Be helpful.")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from omniagent.ai.providers import LLMProvider, ProviderPool, register_provider
+from omniagent.ai.providers import ProviderPool, register_provider
+from omniagent.ai.providers.llm_provider import LLMProvider
 from omniagent.ai.providers.openai.openai_chat import OpenAIChat
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 from omniagent.ai.providers.scripted import ScriptedModel

@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.providers import LLMProvider, ProviderFactory, check_registration
+from omniagent.ai.providers import ProviderFactory, check_registration
+from omniagent.ai.providers.llm_provider import LLMProvider
 from omniagent.ai.result import Output_co
 from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, OmniAgentError
 from omniagent.session.ids import is_id

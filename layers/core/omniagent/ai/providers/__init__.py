@@ -20,25 +20,6 @@ from omniagent.errors import ConfigurationError, OmniAgentError, UnknownModelErr
 from omniagent.settings import Settings
 from omniagent.team_code import team_code
 
-__all__ = [
-    "KEYED_VENDORS",
-    "KeyedVendor",
-    "LLMProvider",
-    "ProviderFactory",
-    "ProviderPool",
-    "Registration",
-    "Vendor",
-    "accepted_options",
-    "chain_of",
-    "check_registration",
-    "find_provider",
-    "get_llm_provider",
-    "register_provider",
-    "vendor_of",
-    "vendor_options",
-    "without_vendor",
-]
-
 ProviderFactory = Callable[..., LLMProvider]
 """Called with the model's name and the options given to `get_llm_provider`."""
 KeyedVendor = Literal["openai", "anthropic"]
@@ -97,11 +78,7 @@ _registrations: dict[str, Registration] = {
 
 KEYED_VENDORS: Final[tuple[KeyedVendor, ...]] = get_args(KeyedVendor)
 _VENDOR_OF: Mapping[Registration, Vendor] = {_anthropic: "anthropic", _bedrock: "bedrock"}
-
-
-def vendor_of(registration: Registration) -> Vendor:
-    """Return whose settings a registration takes. A team's own factory is offered OpenAI's."""
-    return _VENDOR_OF.get(registration, "openai")
+"""Whose settings a registration takes. Any other, also a team's own factory, is offered OpenAI's."""
 
 
 def vendor_options(settings: Settings) -> dict[Vendor, dict[str, Any]]:
@@ -157,16 +134,6 @@ def get_llm_provider(name_or_model: str, **options: Any) -> LLMProvider:
     return ProviderPool(by_vendor=known, given=options).get(name_or_model)
 
 
-def accepted_options(factory: ProviderFactory, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options that a factory has parameters for, or all of them if it takes `**options`."""
-    present = {name: value for name, value in options.items() if value is not None}
-    parameters = inspect.signature(factory).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return present
-    names = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
-    return {name: value for name, value in present.items() if name in names}
-
-
 def without_vendor(model: str, own: Iterable[str] = ()) -> str:
     """Return the model's name without the name of a provider before it."""
     vendor, slash, name = model.partition("/")
@@ -177,30 +144,6 @@ def chain_of(model: str | Sequence[str]) -> list[str]:
     """Return the names of a chain of models, given as a list or separated by commas."""
     names = model if isinstance(model, str) else ",".join(model)
     return [name.strip() for name in names.split(",") if name.strip()]
-
-
-def find_provider(
-    name_or_model: str, own: Mapping[str, Registration], *, any_model: bool = False
-) -> tuple[Registration, str]:
-    """Return the registration for a name, and the model to request from it.
-
-    `own` registrations come before those of `register_provider`. With `any_model`, a model that matches no
-    registration is that of an OpenAI-compatible server.
-    """
-    vendor, slash, model = name_or_model.partition("/")
-    for registrations in (own, _registrations):
-        if slash and vendor in registrations:
-            return registrations[vendor], model
-        prefix = max((known for known in registrations if name_or_model.startswith(known)), key=len, default=None)
-        if prefix is not None:
-            return registrations[prefix], name_or_model
-    if any_model:
-        return _openai, name_or_model
-    raise UnknownModelError(
-        f"No provider for the model {name_or_model!r}. Set OMNIAGENT_MODEL to a name that begins with one of "
-        f"{', '.join(sorted({*own, *_registrations}))}, set OPENAI_BASE_URL if a compatible server has it, "
-        "or register a provider: Project(providers=...) or register_provider()."
-    )
 
 
 class ProviderPool:
@@ -274,13 +217,33 @@ class ProviderPool:
             await provider.aclose()
 
     def _open(self, name: str, **more: Any) -> LLMProvider:
-        base_url = {**self._by_vendor.get("openai", {}), **self._options, **self._given}.get("base_url")
-        found, model = find_provider(name, self._registrations, any_model=bool(base_url))
+        found, model = self._find(name)
         if isinstance(found, LLMProvider):
             return found
-        offered = accepted_options(found, {**self._by_vendor.get(vendor_of(found), {}), **self._options, **more})
+        offered = {**self._by_vendor.get(_VENDOR_OF.get(found, "openai"), {}), **self._options, **more}
+        parameters = inspect.signature(found).parameters.values()
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        names = {each.name for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)}
+        accepted = {key: value for key, value in offered.items() if value is not None and (takes_any or key in names)}
         with team_code(f"the provider registered for {name!r}", ConfigurationError, passes=(OmniAgentError,)):
-            provider = found(model, **{**offered, **self._given})
+            provider = found(model, **{**accepted, **self._given})
         check_provider(f"what the provider registered for {name!r} makes", provider)
         self._made.append(provider)
         return provider
+
+    def _find(self, name: str) -> tuple[Registration, str]:
+        """Return the registration for a name, and the model to request from it."""
+        vendor, slash, model = name.partition("/")
+        for registrations in (self._registrations, _registrations):
+            if slash and vendor in registrations:
+                return registrations[vendor], model
+            prefix = max((known for known in registrations if name.startswith(known)), key=len, default=None)
+            if prefix is not None:
+                return registrations[prefix], name
+        if {**self._by_vendor.get("openai", {}), **self._options, **self._given}.get("base_url"):
+            return _openai, name  # a model of a compatible server
+        raise UnknownModelError(
+            f"No provider for the model {name!r}. Set OMNIAGENT_MODEL to a name that begins with one of "
+            f"{', '.join(sorted({*self._registrations, *_registrations}))}, set OPENAI_BASE_URL if a compatible server "
+            "has it, or register a provider: Project(providers=...) or register_provider()."
+        )
