@@ -54,7 +54,7 @@ async def conclude(run: TurnRun, ending: Ending) -> RunResult:
     """
     if ending.status == "waiting" and await run.journal.is_stopped():
         ending = Ending("cancelled", "other", "cancelled")
-    recorder, turn, progress, journal = run.recorder, run.turn, run.progress, run.journal
+    recorder, turn, journal = run.recorder, run.turn, run.journal
     metadata = _metadata(run, ending)
     with suppress(AnswerTooLong):
         if ending.status == "failed":
@@ -62,7 +62,7 @@ async def conclude(run: TurnRun, ending: Ending) -> RunResult:
         for message in turn.joined:  # it joined, and no model call followed
             recorder.steering(message.id, message.text)
     recorder.close(waiting=ending.status == "waiting")
-    values = {"usage": progress.usage, "trace": current_traceparent()}
+    values = {"usage": run.usage, "trace": current_traceparent()}
     answer, is_stored = turn.answer(recorder.parts, ending.status, metadata, **values), True
     try:
         answer = await retry_once(lambda: _stored(run, answer, ending))
@@ -84,11 +84,11 @@ async def conclude(run: TurnRun, ending: Ending) -> RunResult:
         message=answer,
         status=answer.status,
         finish_reason=ending.reason,
-        output=progress.output,
+        output=run.output,
         error=ending.error,
         stored=is_stored,
-        tool_calls=progress.tool_calls,
-        tool_errors=progress.tool_errors,
+        tool_calls=run.tool_calls,
+        tool_errors=run.tool_errors,
         usage_before=run.base.usage if run.base is not None else Usage(),
         is_continued=run.base is not None,
     )
@@ -136,16 +136,16 @@ def _session_data(run: TurnRun, answer: SessionMessage) -> dict[str, Any]:
 
 
 def _metadata(run: TurnRun, ending: Ending) -> Mapping[str, Any]:
-    progress, previous, started_at = run.progress, run.previous, run.limit.started_at
+    previous, started_at = run.previous, run.limit.started_at
     before: Mapping[str, Any] = run.base.metadata if run.base is not None else {}
-    models = [*dict.fromkeys(reversed(progress.models))][::-1]  # each once; the last one wrote the last step
+    models = [*dict.fromkeys(reversed(run.models))][::-1]  # each once; the last one wrote the last step
     first_token_ms = None
-    if progress.first_token_at is not None:
-        first_token_ms = round((progress.first_token_at - started_at) * 1000)
-    has_output = ending.status == "complete" and progress.output is not None
+    if run.first_token_at is not None:
+        first_token_ms = round((run.first_token_at - started_at) * 1000)
+    has_output = ending.status == "complete" and run.output is not None
     optional = {
         "models": models if len(models) > 1 else None,
-        "output": _shown_output(progress.output) if has_output else None,
+        "output": _shown_output(run.output) if has_output else None,
         "firstTokenMs": before.get("firstTokenMs", first_token_ms),
         "replaces": previous.id if previous is not None else before.get("replaces"),
         "stopReason": ending.stop_reason,
@@ -158,8 +158,8 @@ def _metadata(run: TurnRun, ending: Ending) -> Mapping[str, Any]:
         "status": ending.status,
         "finishReason": ending.reason,
         "model": models[-1] if models else run.setup.model,
-        "stepCount": progress.steps,
-        "usage": progress.usage.to_dict(),
+        "stepCount": run.steps,
+        "usage": run.usage.to_dict(),
         "durationMs": before.get("durationMs", 0) + round((time.monotonic() - started_at) * 1000),
         **{name: value for name, value in optional.items() if value is not None},
     }

@@ -23,7 +23,6 @@ from omniagent.session.live import LiveTurn, SessionHead, SessionMessage, Sessio
 from omniagent.session.summaries import Summarized
 from omniagent.tracing import Span, turn_state
 from omniagent.turns.journal.readers import Draft, JournalReader
-from omniagent.turns.journal.recorder import AnswerRecorder
 from omniagent.turns.journal.records import Entry, Record
 from omniagent.turns.registry import MAX_CHUNK_BYTES, SHORT_RUN, Chunk, Signals
 from omniagent.turns.setup import SessionSetup, TimeLimit, TurnSetup
@@ -215,23 +214,6 @@ class Keeper(LiveJournal):
         self._is_failing = True
 
 
-@dataclass(slots=True)
-class Progress:
-    """The loop's progress. It stays readable when the loop is stopped or fails."""
-
-    usage: Usage = Usage()
-    steps: int = 0
-    tool_calls: int = 0
-    """Those of this run, like `tool_errors`: not those from before the turn waited."""
-    tool_errors: int = 0
-    first_token_at: float | None = None
-    output: Any = None
-    has_moved: bool = False
-    """This process has completed a model call or tools."""
-    models: list[str] = field(default_factory=list)
-    """The models that wrote the answer's steps, in order."""
-
-
 @dataclass(eq=False)
 class TurnRun(ABC):
     """One run of a turn, independent of its readers. Its message is durable. Creating it starts it."""
@@ -251,8 +233,19 @@ class TurnRun(ABC):
     """Whether the user wants another answer than `previous`."""
     base: SessionMessage | None = None
     """The answer of a turn that waited, as it goes on."""
-    draft: Draft | None = None
+    draft: Draft = field(default_factory=Draft)
     """What the journal of a turn that is taken over has."""
+    usage: Usage = Usage()
+    steps: int = 0
+    tool_calls: int = 0
+    """Those since the turn last waited, like `tool_errors`."""
+    tool_errors: int = 0
+    first_token_at: float | None = None
+    output: Any = None
+    has_moved: bool = False
+    """This process has completed a model call or tools."""
+    models: list[str] = field(default_factory=list)
+    """The models that wrote the answer's steps, in order."""
     stop_reason: StopReason | None = None
     summary: asyncio.Task[Summarized] | None = None
     """The summary beside the answer. It stores itself when it is ready."""
@@ -262,16 +255,27 @@ class TurnRun(ABC):
     def __post_init__(self) -> None:
         if self.head.turn is None:
             raise ValueError("only a running turn is run")
-        draft = self.draft
+        base, draft = self.base, self.draft
         self.turn: LiveTurn = self.head.turn
         """The turn, as this run has taken it."""
         self.message_id, self.journal_id = self.turn.id, self.turn.journal
-        self.progress = _progress(self.base, draft)
-        lines, next_chunk = (draft.lines, draft.next_chunk) if draft is not None else ([], 0)
-        self.journal = Keeper(lines, setup=self.setup, turn=self.turn, stop=self.stop, next_chunk=next_chunk)
-        self.frames = self.journal.read_frames
-        self.recorder = draft.recorder if draft is not None else AnswerRecorder()
+        if base is not None:
+            self.usage = base.usage
+            self.steps = sum(isinstance(part, StepPart) for part in base.parts)
+            self.models = [*(base.metadata.get("models") or filter(None, [base.metadata.get("model")]))]
+        if self.turn.attempt:  # other processes have worked on it
+            self.usage = sum(draft.calls, self.usage)
+            self.steps += len(draft.steps)
+            self.models += [step.model for step in draft.steps]
+            self.tool_calls = sum(len(step.calls) for step in draft.steps[:-1])
+            calls = [part for part in draft.recorder.parts if isinstance(part, ToolPart)]
+            self.tool_errors = sum(part.error is not None for part in calls)
+            tokens_at = [step.first_token_at for step in draft.steps if step.first_token_at is not None]
+            self.first_token_at = time.monotonic() - (time.time() - tokens_at[0]) if tokens_at else None
+        self.recorder, next_chunk = draft.recorder, draft.next_chunk
+        self.journal = Keeper(draft.lines, setup=self.setup, turn=self.turn, stop=self.stop, next_chunk=next_chunk)
         self.recorder.send = self.journal.add
+        self.frames = self.journal.read_frames
         self.text = self.question.text if self.question is not None else ""
         self.past = turns_of([each for each in self.state.messages if each.turn_number < self.turn.number])
         """The turns before it, as far as the model may be shown them."""
@@ -305,23 +309,3 @@ class TurnRun(ABC):
     async def result(self) -> RunResult:
         """Wait until the answer is stored and `on_finish` has run. Cancelling the waiter does not cancel the turn."""
         return await asyncio.shield(self.concluded)
-
-
-def _progress(base: SessionMessage | None, draft: Draft | None) -> Progress:
-    """Return the progress that a run starts with: of an answer that goes on, and of dead processes."""
-    progress = Progress()
-    if base is not None:
-        progress.usage = base.usage
-        progress.steps = sum(isinstance(part, StepPart) for part in base.parts)
-        progress.models = [*(base.metadata.get("models") or filter(None, [base.metadata.get("model")]))]
-    if draft is not None:
-        progress.usage += sum(draft.calls, Usage())
-        progress.steps += len(draft.steps)
-        progress.models += [step.model for step in draft.steps]
-        progress.tool_calls = sum(len(step.calls) for step in draft.steps[:-1])
-        calls = [part for part in draft.recorder.parts if isinstance(part, ToolPart)]
-        progress.tool_errors = sum(part.error is not None for part in calls)
-        first = next((step.first_token_at for step in draft.steps if step.first_token_at is not None), None)
-        if first is not None:
-            progress.first_token_at = time.monotonic() - (time.time() - first)
-    return progress

@@ -72,12 +72,11 @@ class ToolLoop:
         self._run = run
         self._setup = run.setup
         self._recorder = run.recorder
-        self._progress = run.progress
         self._context = context
         self._instructions = instructions
         self._model = run.setup.model
         """The model that is answering: one of the chain."""
-        self._rejected = run.draft.rejected if run.draft is not None else None
+        self._rejected = run.draft.rejected
         """The answer that did not fit the agent's `output`, until another one is accepted."""
         # A message that steers may have got in line while the turn waited: nobody signals it again.
         self._read_mail = -1 if any(message.steers(run.head) for message in run.head.queue) else 0
@@ -91,20 +90,19 @@ class ToolLoop:
         draft, max_steps = self._run.draft, self._setup.session.settings.max_steps
         parts = self._recorder.parts if self._run.base is not None else []
         if approved := [part for part in parts if isinstance(part, ToolPart) and part.is_approved]:
-            in_doubt = draft is not None and draft.has_approved
             self._recorder.record(ApprovedStarted())
             await self._run.journal.checkpoint()
-            await ToolStep(self._run, self._context).run_approved(approved, in_doubt=in_doubt)
-        reason = await self._catch_up(draft) if draft is not None and draft.steps else None
+            await ToolStep(self._run, self._context).run_approved(approved, in_doubt=draft.has_approved)
+        reason = await self._catch_up(draft) if draft.steps else None
         while reason is None:
-            if self._progress.steps >= max_steps:
+            if self._run.steps >= max_steps:
                 raise StepLimitReached(f"no answer after {max_steps} steps")
             await self._show_joined()
             self._checkpoint()
             if answer := self._recorder.parts:
                 self._run.journal.wake.set()  # write the tools' results in parallel with the model call
             await self._setup.meter.before_call()
-            self._progress.steps += 1
+            self._run.steps += 1
             self._recorder.start_step()
             request = model_request(self._run, self._instructions, answer)
             reason = await self._end_step(*await self._step(request))
@@ -132,7 +130,7 @@ class ToolLoop:
         last, agent = draft.steps[-1], self._setup.agent
         calls = [ModelToolCall(*call) for call in last.calls]
         if not calls and agent.output is not None:
-            self._progress.output = agent.parse_output(last_text(self._recorder.parts))
+            self._run.output = agent.parse_output(last_text(self._recorder.parts))
         has_open_calls = draft.handed_over is not None and draft.handed_over.has_open_calls
         return await self._end_step(last.reason, calls, in_doubt=not has_open_calls)
 
@@ -144,7 +142,7 @@ class ToolLoop:
         ensure_not_cancelled()
         run, limit = self._run, self._run.limit
         is_closing = limit.may_hand_over and time.monotonic() > limit.closing_at
-        if is_closing and self._progress.has_moved and run.stop_reason is None:
+        if is_closing and run.has_moved and run.stop_reason is None:
             raise HandOver(HandedOver(has_open_calls))
 
     async def _end_step(
@@ -156,13 +154,13 @@ class ToolLoop:
             await self._run.journal.checkpoint()
             ensure_not_cancelled()
             await ToolStep(self._run, self._context).run(calls, in_doubt=in_doubt)
-            self._progress.has_moved = self._progress.has_moved or not in_doubt
+            self._run.has_moved = self._run.has_moved or not in_doubt
         self._recorder.finish_step()
         if self._recorder.is_waiting:
             return "tool-calls"
         if calls:
             return None
-        if self._progress.steps >= self._setup.session.settings.max_steps:
+        if self._run.steps >= self._setup.session.settings.max_steps:
             return reason
         # A message that joined a dead turn last has not been answered.
         is_asked = isinstance(self._recorder.parts[-1], SteeringPart) or await self._show_joined()
@@ -176,10 +174,10 @@ class ToolLoop:
             finish, calls = await self._call(request)
         # Longer arguments are an error, complete or truncated.
         written = [(call.call_id, call.name, call.arguments[: MAX_INPUT_CHARS + 1]) for call in calls]
-        seconds_ago = time.monotonic() - (self._progress.first_token_at or time.monotonic())
+        seconds_ago = time.monotonic() - (self._run.first_token_at or time.monotonic())
         self._recorder.record(StepEnded(finish.reason, written, time.time() - seconds_ago, self._model))
-        self._progress.models.append(self._model)
-        self._progress.has_moved = True
+        self._run.models.append(self._model)
+        self._run.has_moved = True
         return finish.reason, calls
 
     async def _call(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:
@@ -205,18 +203,18 @@ class ToolLoop:
         if not usage.total_tokens:
             usage = window.estimate_call(window.estimate_request(request), output)
             usage = usage if usage.output_tokens or not failed else Usage()
-        self._progress.usage += usage
+        self._run.usage += usage
         self._recorder.record(Counted(usage.to_dict()))
         await self._setup.meter.count(usage)
 
     async def _stream(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:
         calls: list[ModelToolCall] = []
-        recorder, progress = self._recorder, self._progress
+        recorder, run = self._recorder, self._run
         async with aclosing(call_model(self._setup.provider, request, purpose="answer")) as model_events:
             async for event in model_events:
                 match event:
                     case ModelText() | ModelReasoning():
-                        progress.first_token_at = progress.first_token_at or time.monotonic()
+                        run.first_token_at = run.first_token_at or time.monotonic()
                         recorder.text(event.text, TextPart if isinstance(event, ModelText) else ReasoningPart)
                     case ModelToolDelta():
                         recorder.tool_delta(event.call_id, event.text)
@@ -258,7 +256,7 @@ class ToolLoop:
         """Validate the answer of an agent with `output`. One that does not fit is withdrawn; one may be corrected."""
         agent, text = self._setup.agent, last_text(self._recorder.parts)
         try:
-            self._progress.output = agent.parse_output(text)
+            self._run.output = agent.parse_output(text)
         except InvalidOutput as exc:
             may_correct = self._rejected is None and reason == "stop"
             # A provider without schemas may never have shown it to the model.

@@ -64,9 +64,9 @@ class ToolStep:
         Calls that need approval, or that only the client can run, wait. Calls `in_doubt` may have been running when a
         process died: those with a result are kept, and the others run again only if they are `retry_safe`.
         """
-        progress, most = self._run.progress, self._settings.max_tool_calls_per_turn
+        most = self._settings.max_tool_calls_per_turn
         left = most + len(calls) - sum(isinstance(part, ToolPart) for part in self._recorder.parts)
-        progress.tool_calls += len(calls)
+        self._run.tool_calls += len(calls)
         runs = {}
         for index, call in enumerate(calls):
             refusal = f"At most {most} calls run in one turn. Answer with what you know." if index >= left else ""
@@ -183,7 +183,7 @@ class ToolStep:
             raise ToolTimeout(f"{tool.name} did not answer within {seconds:.3g} seconds.") from exc
 
     def _fail(self, call_id: str, name: str, exc: ToolError, *, raw: str | None = None) -> None:
-        self._run.progress.tool_errors += 1
+        self._run.tool_errors += 1
         logger.info("tool error", extra={"tool": name, "code": exc.code})
         self._recorder.tool_error(call_id, error=plain_text(cut_text(str(exc))), public=exc.public, raw=raw)
 

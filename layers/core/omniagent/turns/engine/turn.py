@@ -43,7 +43,7 @@ class Turn(TurnRun):
         try:
             with bind_context(session_id=session.session_id, user_id=session.user_id, turn=self.turn.number):
                 self.span.set_content(input=self.text)
-                if self.draft is None:  # a turn that is taken over has been running all along
+                if not self.turn.attempt:  # a turn that is taken over has been running all along
                     turn_state("planned" if self.base is None else "waiting", "running")
                 self._start_stream()
                 start_summary(self)
@@ -73,7 +73,7 @@ class Turn(TurnRun):
     def _start_stream(self) -> None:
         """Push the start of the answer, unless the journal already has it."""
         turn, previous = self.turn, self.previous
-        if self.draft is None:
+        if not turn.attempt:
             self.journal.add(RunStarted(turn.run, turn.attempt, time.time()))
         elif self.draft.has_started:
             return
@@ -109,7 +109,7 @@ class Turn(TurnRun):
             logger.warning("a tool ignores its cancellation and is left behind")
         if not task.done() or task.cancelled():
             if is_cut:
-                return HandedOver(has_open_calls=False, has_moved=self.progress.has_moved)
+                return HandedOver(has_open_calls=False, has_moved=self.has_moved)
             return Ending("cancelled", "other", self.stop_reason or "cancelled")
         try:
             return Ending("waiting" if self.recorder.is_waiting else "complete", task.result())
@@ -140,9 +140,9 @@ class Turn(TurnRun):
                 sink=self._show_data,
                 loop=asyncio.get_running_loop(),
                 is_continued=self.base is not None,
-                now=datetime.fromtimestamp(time.time() if draft is None else draft.begun_at, UTC),
+                now=datetime.fromtimestamp(draft.begun_at or time.time(), UTC),
             )
-            if draft is None or not draft.was_asked:
+            if not draft.was_asked:
                 await call_back(agent.callbacks.on_start, context)
             instructions, self.late_instructions = await agent.prompt_for(context)
             return await ToolLoop(self, context, instructions).run()

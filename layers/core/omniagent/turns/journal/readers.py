@@ -177,13 +177,13 @@ class RestOfJournal:
 
 @dataclass(slots=True)
 class Draft:
-    """A turn as its journal shows it, for those who close it or go on with it."""
+    """A turn as its journal shows it, for those who close it or go on with it. That of a new turn is empty."""
 
-    recorder: AnswerRecorder
+    recorder: AnswerRecorder = field(default_factory=AnswerRecorder)
     """The answer so far."""
-    lines: list[bytes]
+    lines: list[bytes] = field(default_factory=list)
     """What is kept of the journal."""
-    next_chunk: int
+    next_chunk: int = 0
     is_readable: bool = False
     """Whether the journal is complete and the turn can be continued."""
     steps: list[StepEnded] = field(default_factory=list)
@@ -212,7 +212,7 @@ def fold(chunks: Sequence[Chunk], base: Sequence[Part] = ()) -> Draft:
     Reading stops at the first record that cannot be read.
     """
     written = lines_of(chunks)
-    draft = Draft(AnswerRecorder(), surviving(written), len(chunks))
+    draft = Draft(lines=surviving(written), next_chunk=len(chunks))
     draft.recorder.restore(base)
     with suppress(*_UNREADABLE):
         _note_withdrawn_too(draft, written)
