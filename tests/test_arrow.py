@@ -11,146 +11,57 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "layers" / "core" / "omniagent"
 
-LEAVES: dict[str, set[str]] = {
-    "invocation": set(),
-    "lazy": set(),
-    "aio": set(),
-    "errors": set(),
-    "messages": set(),
-    "tls": {"errors"},
-    "network": set(),
-    "tracing": set(),
-    "settings": {"errors"},
-    "team_code": {"aio", "errors"},
-    "validation": {"errors"},
-}
+
+def _table(text: str) -> dict[str, set[str]]:
+    table: dict[str, set[str]] = {}
+    for word in text.split():
+        if word.endswith(":"):
+            allowed = table[word[:-1]] = set()
+        else:
+            allowed.add(word)
+    return table
+
+
+LEAVES = _table(
+    """\
+    invocation:
+    lazy:
+    aio:
+    errors:
+    messages:
+    tls: errors
+    network:
+    tracing:
+    settings: errors
+    team_code: aio errors
+    validation: errors"""
+)
 # From the bottom up: what a part may import stands above it, or is a leaf.
-ALLOWED: dict[str, set[str]] = LEAVES | {
-    "budget": {"errors", "messages", "settings", "team_code"},
-    "protocol": {"errors", "messages"},
-    "ai.prompts": {"messages"},
-    "aws.signing": {"network", "tls"},
-    "ai.providers": {
-        "aws.signing",
-        "errors",
-        "messages",
-        "network",
-        "settings",
-        "team_code",
-        "tls",
-        "tracing",
-        "validation",
-    },
-    "session": {"ai.prompts", "ai.providers", "budget", "errors", "messages", "settings"},
-    "persistence": {
-        "budget",
-        "errors",
-        "messages",
-        "session",
-        "settings",
-        "team_code",
-        "tracing",
-        "turns",
-        "validation",
-    },
-    "ai": {
-        "ai.providers",
-        "errors",
-        "messages",
-        "protocol",
-        "session",
-        "settings",
-        "team_code",
-        "validation",
-    },
-    "turns": {
-        "aio",
-        "ai",
-        "ai.providers",
-        "budget",
-        "errors",
-        "messages",
-        "protocol",
-        "session",
-        "team_code",
-        "tracing",
-        "validation",
-    },
-    "project": {"ai", "ai.providers", "errors", "persistence", "session", "settings", "team_code", "validation"},
-    "ai.runner": {
-        "ai",
-        "ai.providers",
-        "budget",
-        "errors",
-        "messages",
-        "project",
-        "session",
-        "settings",
-        "tracing",
-        "turns",
-        "validation",
-    },
-    "ai.operator": {"ai", "ai.runner", "budget", "session", "settings", "turns"},
-    "aws": {
-        "aws.signing",
-        "budget",
-        "errors",
-        "invocation",
-        "messages",
-        "tracing",
-        "turns",
-    },
-    "app": {
-        "ai",
-        "ai.operator",
-        "ai.providers",
-        "ai.runner",
-        "aio",
-        "budget",
-        "errors",
-        "invocation",
-        "messages",
-        "persistence",
-        "project",
-        "session",
-        "settings",
-        "tls",
-        "tracing",
-        "turns",
-    },
-    "app.on_lambda": {
-        "app",
-        "aws",
-        "budget",
-        "errors",
-        "persistence",
-        "project",
-        "settings",
-        "tls",
-        "tracing",
-        "turns",
-    },
-    "http": {
-        "ai",
-        "ai.operator",
-        "app",
-        "budget",
-        "errors",
-        "invocation",
-        "messages",
-        "persistence",
-        "protocol",
-        "session",
-        "settings",
-        "tls",
-        "tracing",
-        "validation",
-    },
-    "server": {"ai.operator", "app", "http", "lazy"},
-    "lambda_runtime": {"aws.signing", "http", "invocation", "tracing"},
-    "providers": {"ai.providers", "lazy", "messages"},
-    "testing": {"ai.providers", "budget", "lazy", "session", "turns"},
-}
+ALLOWED = LEAVES | _table(
+    """\
+    budget: errors messages settings team_code
+    protocol: errors messages
+    ai.prompts: messages
+    aws.signing: network tls
+    ai.providers: aws.signing errors messages network settings team_code tls tracing validation
+    session: ai.prompts ai.providers budget errors messages settings
+    persistence: budget errors messages session settings team_code tracing turns validation
+    ai: ai.providers errors messages protocol session settings team_code validation
+    turns: ai ai.providers aio budget errors messages protocol session team_code tracing validation
+    project: ai ai.providers errors persistence session settings team_code validation
+    ai.runner: ai ai.providers budget errors messages project session settings tracing turns validation
+    ai.operator: ai ai.runner budget session settings turns
+    aws: aws.signing budget errors invocation messages tracing turns
+    app: ai ai.operator ai.providers ai.runner aio budget errors invocation messages persistence project session
+        settings tls tracing turns
+    app.on_lambda: app aws budget errors persistence project settings tls tracing turns
+    http: ai ai.operator app budget errors invocation messages persistence protocol session settings tls tracing
+        validation
+    server: ai.operator app http lazy
+    lambda_runtime: aws.signing http invocation tracing
+    providers: ai.providers lazy messages
+    testing: ai.providers budget lazy session turns"""
+)
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
