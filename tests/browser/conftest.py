@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ PATIENCE_MS = 60_000
 DESKTOP = {"width": 1280, "height": 800}
 # An animation is painted by the CPU here.
 CONTEXT = {"viewport": DESKTOP, "reduced_motion": "reduce"}
+NewPage = Callable[..., Awaitable[Page]]
 
 
 @pytest.fixture(scope="session")
@@ -78,25 +79,39 @@ def witness() -> Iterator[Witness]:
 
 
 @pytest.fixture
-async def open_page(browser: Browser, stack: BackgroundStack, witness: Witness) -> AsyncIterator[OpenPage]:
-    """Open pages for the test's user, each with a profile of its own and the options of a browser context."""
-    user = f"browser-{uuid.uuid4().hex}"
+def user() -> str:
+    """A user whom no other test has."""
+    return f"browser-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+async def new_page(browser: Browser, witness: Witness, user: str) -> AsyncIterator[NewPage]:
+    """Make empty pages for the test's user, each with a profile of its own and the options of a browser context."""
     contexts: list[BrowserContext] = []
 
-    async def open_page(path: str = "/", *, url: str = stack.url, **options: Any) -> Playground:
-        headers = {"x-user-id": user}
-        context = await browser.new_context(**{**CONTEXT, "extra_http_headers": headers, **options})
+    async def new_page(**options: Any) -> Page:
+        context = await browser.new_context(**{**CONTEXT, "extra_http_headers": {"x-user-id": user}, **options})
         contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
         page = await context.new_page()
         witness.watch(page)
-        playground = Playground(page, url, stack.url, user)
+        return page
+
+    yield new_page
+    for context in contexts:
+        await context.close()
+
+
+@pytest.fixture
+def open_page(new_page: NewPage, stack: BackgroundStack, user: str) -> OpenPage:
+    """Open the playground."""
+
+    async def open_page(path: str = "/", *, url: str = stack.url, **options: Any) -> Playground:
+        playground = Playground(await new_page(**options), url, stack.url, user)
         await playground.open(path)
         return playground
 
-    yield open_page
-    for context in contexts:
-        await context.close()
+    return open_page
 
 
 @pytest.fixture

@@ -1,18 +1,15 @@
 """An unmodified assistant-ui page: its runtime reads our stream and our stored messages as its own kind."""
 
-import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Locator, Page, expect
 
 from local.background import BackgroundStack
 from local.model import OfflineModel
-from tests.browser.conftest import PATIENCE_MS
+from tests.browser.conftest import NewPage
 from tests.browser.hook_page import prompt, serve_script
 from tests.browser.npm_packages import FOLDER, REACT, bundle
-from tests.browser.witness import Witness
 
 
 @pytest.fixture(scope="session")
@@ -23,18 +20,12 @@ def thread_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def page(
-    browser: Browser, prompted_stack: BackgroundStack, witness: Witness, thread_script: Path
-) -> AsyncIterator[Page]:
+async def page(new_page: NewPage, prompted_stack: BackgroundStack, thread_script: Path) -> Page:
     """The page of a user who has no chat yet."""
-    context = await browser.new_context(extra_http_headers={"x-user-id": f"assistant-ui-{uuid.uuid4().hex}"})
-    context.set_default_timeout(PATIENCE_MS)
-    page = await context.new_page()
-    witness.watch(page)
+    page = await new_page()
     await serve_script(page, thread_script)
     await page.goto(f"{prompted_stack.url}/hook")
-    yield page
-    await context.close()
+    return page
 
 
 def button(page: Page, name: str) -> Locator:

@@ -1,19 +1,20 @@
-"""The real `useChat` hook in a page: after whatever end, the live page shows what a reload shows and what is stored."""
+"""The real `useChat` hook in a page, which shows live what a reload shows and what is stored.
 
-import asyncio
+What its client makes of each end and each resumed stream is in `tests/client`.
+"""
+
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Route, expect
+from playwright.async_api import expect
 
 from local.background import BackgroundStack
 from local.model import OfflineModel
-from tests.browser.conftest import PATIENCE_MS
+from tests.browser.conftest import NewPage
 from tests.browser.hook_page import HookPage, Json, prompt, texts
 from tests.browser.npm_packages import FOLDER, REACT, bundle, sdk_aliases
-from tests.browser.witness import Witness
 
 HALF = "[stall] [echo:one two three four]"
 OpenHook = Callable[[], Awaitable[HookPage]]
@@ -31,25 +32,16 @@ each_sdk = pytest.mark.parametrize("hook_script", [5, 6, 7], indirect=True)
 
 
 @pytest.fixture
-async def open_hook(
-    browser: Browser, prompted_stack: BackgroundStack, hook_script: Path, witness: Witness
-) -> AsyncIterator[OpenHook]:
+def open_hook(new_page: NewPage, prompted_stack: BackgroundStack, hook_script: Path) -> OpenHook:
     """Open pages on one chat of one user, each with a profile of its own."""
-    user, session_id = f"hook-{uuid.uuid4().hex}", uuid.uuid4().hex
-    contexts: list[BrowserContext] = []
+    session_id = uuid.uuid4().hex
 
     async def open_hook() -> HookPage:
-        context = await browser.new_context(extra_http_headers={"x-user-id": user})
-        contexts.append(context)
-        context.set_default_timeout(PATIENCE_MS)
-        page = HookPage(await context.new_page(), prompted_stack.url, session_id, hook_script)
-        witness.watch(page.page)
+        page = HookPage(await new_page(), prompted_stack.url, session_id, hook_script)
         await page.open()
         return page
 
-    yield open_hook
-    for context in contexts:
-        await context.close()
+    return open_hook
 
 
 async def check(hook: HookPage) -> list[Json]:
@@ -89,36 +81,6 @@ async def test_a_reload_in_the_middle_of_a_regeneration_shows_one_answer(open_ho
     await hook.stop()
     [_, new] = await check(hook)
     assert new["id"] != old["id"]
-
-
-async def test_a_page_that_is_opened_before_the_end_and_resumes_after_it_shows_the_answer(open_hook: OpenHook) -> None:
-    hook = await open_hook()
-    await hook.send(HALF)
-    await expect(hook.answers).to_have_text(["one two three"])
-    late = await open_hook()
-    ended, asked = asyncio.Event(), asyncio.Event()
-
-    async def resume_late(route: Route) -> None:
-        asked.set()
-        await ended.wait()
-        await route.continue_()
-
-    await late.page.route("**/stream", resume_late)
-    await late.reload()
-    await asked.wait()
-    await hook.stop()
-    await hook.shown()
-    ended.set()
-    await expect(late.answers).to_have_text(["one two three"])
-    assert await check(late) == await hook.shown()
-
-
-async def test_a_failed_answer_is_shown_as_it_is_stored(open_hook: OpenHook) -> None:
-    hook = await open_hook()
-    await hook.send("[break] [echo:one two three four]")
-    await expect(hook.alert).to_be_visible()
-    [_, answer] = await check(hook)
-    assert answer["metadata"]["status"] == "failed"
 
 
 async def agree(hook: HookPage, model: OfflineModel) -> list[str]:

@@ -100,8 +100,9 @@ HOSTILE = (
     *("1. ", "a|\n-|\n", "[a]: b\n", "https://x.example)", "&#", "\t- ", "```\n", "# a\n"),
 )
 HARMFUL = (
-    *("javascript:alert(1)", "JaVaScRiPt:x", "  javascript:x", "<javascript:x>", "vbscript:x", "//evil.example"),
-    *("data:text/html,x", "data:image/png;base64,x", "file:///etc/passwd", "/sessions", "#top", "ftp://x.example"),
+    *("javascript:alert(1)", "JaVaScRiPt:x", "java\u0000script:x", "  javascript:x", "\\javascript:x", "vbscript:x"),
+    *("<javascript:x>", "//evil.example", "data:text/html,x", "data:image/png;base64,x", "file:///etc/passwd"),
+    *("/sessions", "#top", "ftp://x.example"),
 )
 
 

@@ -3,18 +3,16 @@
 import json
 import re
 import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, Route, expect
+from playwright.async_api import Page, Route, expect
 
 from local.background import BackgroundStack
 from local.template import ROOT
-from tests.browser.conftest import PATIENCE_MS
+from tests.browser.conftest import NewPage
 from tests.browser.hook_page import serve_script
 from tests.browser.npm_packages import REACT, bundle
-from tests.browser.witness import Witness
 from tests.docs.blocks import read_blocks
 
 MOUNT = """
@@ -39,17 +37,13 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def page(browser: Browser, stack: BackgroundStack, script: Path, witness: Witness) -> AsyncIterator[Page]:
+async def page(new_page: NewPage, stack: BackgroundStack, script: Path) -> Page:
     """The page of a chat that nobody has written in."""
-    context = await browser.new_context(extra_http_headers={"x-user-id": f"readme-{uuid.uuid4().hex}"})
-    context.set_default_timeout(PATIENCE_MS)
-    page = await context.new_page()
-    witness.watch(page)
+    page = await new_page()
     await serve_script(page, script)
     async with page.expect_response("**/stream"):  # what is stored has been loaded then
         await page.goto(f"{stack.url}/hook?id={uuid.uuid4().hex}")
-    yield page
-    await context.close()
+    return page
 
 
 async def refuse(route: Route) -> None:
