@@ -105,7 +105,9 @@ class Traces:
 
     def _is_complete(self, session_id: str, turn: int) -> bool:
         groups = self._of_turn(session_id, turn)
-        return bool(groups) and all(any(span.id == root for span in spans) for root, spans in groups)
+        if not groups or _waits(groups[-1][1]):  # what came of a turn that waited may be on its way
+            return False
+        return all(any(span.id == root for span in spans) for root, spans in groups)
 
     def _of_turn(self, session_id: str, turn: int) -> list[tuple[str, list[Span]]]:
         """Return the outermost span's id and the spans of each request, in order."""

@@ -58,8 +58,9 @@ export class AnswerView {
     const spans = await traces(turn);
     if (message !== this.#message) return;
     for (const call of calls) {
-      const span = spans.findLast(({ attributes }) => attributes["tool.id"] === call.toolCallId);
-      if (!span) continue;
+      const found = spans.filter(({ attributes }) => attributes["tool.id"] === call.toolCallId);
+      const span = found.at(-1);
+      if (!span || (call.approval?.approved && found.length === 1)) continue; // the span of its run is not there yet
       call.durationMs ??= span.duration_ms;
       call.errorDetail = errorOf(span) || undefined;
     }
