@@ -1,4 +1,4 @@
-"""What the offline model saw, for tests and for `GET /_stats`."""
+"""What the offline model saw, for tests."""
 
 import threading
 import time
@@ -55,14 +55,12 @@ class Journal:
     def disconnected(self) -> None:
         self._add(disconnects=1)
 
-    def stats(self) -> dict[str, int]:
-        return {"requests": self.count, "active": self.active, "disconnects": self.disconnects}
-
     def wait_for(self, happened: Callable[["Journal"], bool], timeout: float) -> None:
         """Block until the journal shows it."""
         with self._changed:
             if not self._changed.wait_for(lambda: happened(self), timeout):
-                raise TimeoutError(f"The offline model did not get there in {timeout} s: {self.stats()}")
+                counts = f"{self.count} requests, {self.active} active, {self.disconnects} disconnects"
+                raise TimeoutError(f"The offline model did not get there in {timeout} s: {counts}")
 
     def _add(self, *, count: int = 0, active: int = 0, disconnects: int = 0) -> None:
         with self._changed:

@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -35,8 +34,3 @@ class ModelProcess(LocalServer):
         service.wait_until(lambda: service.log.read_text().endswith("/v1\n"), seconds=START_SECONDS)
         self.base_url = service.log.read_text().splitlines()[-1]
         self._port = httpx.URL(self.base_url).port or 0
-
-    def stats(self) -> dict[str, Any]:
-        """Return how many requests were made, are active, and were left by their client."""
-        found: dict[str, Any] = httpx.get(self.base_url.removesuffix("/v1") + "/_stats", trust_env=False).json()
-        return found

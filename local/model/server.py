@@ -45,9 +45,6 @@ def build_app(
         cards = [{"id": name, **card, "shutdown_date": dates.get(name)} for name in MODELS]
         return JSONResponse({"object": "list", "data": cards})
 
-    async def stats(_: Request) -> JSONResponse:
-        return JSONResponse(journal.stats())
-
     pace = 1 / tokens_per_second if tokens_per_second else 0.0
     apis = {"/v1/responses": _RESPONSES, "/v1/chat/completions": _CHAT, "/v1/messages": _MESSAGES}
     return Starlette(
@@ -55,7 +52,6 @@ def build_app(
         routes=[
             *(Route(path, _Endpoint(api, journal, pace), methods=["POST"]) for path, api in apis.items()),
             Route("/v1/models", models),
-            Route("/_stats", stats),
         ],
     )
 

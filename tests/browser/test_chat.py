@@ -121,14 +121,8 @@ async def test_a_source_is_a_link_live_and_after_a_reload(playground: Playground
         await page.reload()
 
 
-async def test_reasoning_is_folded_and_the_panel_has_the_events_as_they_came_and_the_agent(
-    playground: Playground, page: Page
-) -> None:
-    await playground.ask("[reason] Hello")
-    reasoning = playground.answer.get_by_text("Reading the request")
-    await expect(reasoning).to_be_hidden()
-    await playground.answer.get_by_text(re.compile("^Thought")).click()
-    await expect(reasoning).to_be_visible()
+async def test_the_panel_has_the_events_as_they_came_and_the_agent(playground: Playground, page: Page) -> None:
+    await playground.ask("Hello")
     await playground.button("Details").click()
     await page.get_by_role("tab", name="Events").click()
     events = page.get_by_role("list", name="Events").get_by_role("listitem")

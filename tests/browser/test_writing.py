@@ -75,6 +75,8 @@ async def test_reasoning_streams_and_is_folded_with_its_time(playground: Playgro
     await playground.ended()
     await expect(reasoning.locator("summary")).to_have_text(re.compile(r"Thought for [\d.]+ m?s"))
     await expect(reasoning.get_by_text("Reading the request")).to_be_hidden()
+    await reasoning.locator("summary").click()
+    await expect(reasoning.get_by_text("Reading the request")).to_be_visible()
 
 
 async def test_the_trace_of_an_approved_turn_has_both_of_its_halves(playground: Playground, page: Page) -> None:

@@ -4,14 +4,12 @@
 """
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-import boto3
 import pytest
 
 from local.aws import Aws
@@ -19,6 +17,7 @@ from local.background import BackgroundStack
 from local.template import ROOT
 from scripts.parameters import parameter_findings
 from tests.docs.blocks import Block, read_blocks
+from tests.docs.conftest import deployed_stack, with_outputs
 from tests.fixtures.endings import PATIENCE_SECONDS
 from tests.fixtures.product import Product
 
@@ -107,14 +106,11 @@ async def test_the_address_and_the_credentials_come_from_the_stack_and_the_profi
     folder: Path, local_aws: Aws
 ) -> None:
     [block] = blocks_with("export-credentials")
-    outputs = {"ChatUrl": {"Value": "https://abc.lambda-url.us-east-1.on.aws/"}}
-    template = {"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}, "Outputs": outputs}
-    cloudformation = boto3.client("cloudformation")
-    cloudformation.create_stack(StackName="omniagent-dev", TemplateBody=json.dumps(template))
+    url = "https://abc.lambda-url.us-east-1.on.aws/"
     shown = replace(block, text=f'{block.text}\necho "$CHAT_URL $AWS_REGION $AWS_ACCESS_KEY_ID"')
-    said = (await walk(shown, folder, local_aws)).split()
-    assert said == ["https://abc.lambda-url.us-east-1.on.aws/", "us-east-1", "local"]
-    cloudformation.delete_stack(StackName="omniagent-dev")
+    with deployed_stack("omniagent-dev", with_outputs(ChatUrl=url)):
+        said = (await walk(shown, folder, local_aws)).split()
+    assert said == [url, "us-east-1", "local"]
 
 
 async def test_curl_asks_with_a_signature_and_with_a_token(

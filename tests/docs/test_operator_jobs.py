@@ -4,63 +4,35 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
 
 from local.aws import Aws
 from scripts import migrate, turns
-from tests.fixtures.http_server import HttpServer, Received
+from tests.docs.conftest import Answering, deployed_stack, with_outputs
 
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:{}:live"
 SESSION = "60e0b861d82138b57108272c:trip"
 
 
-class LambdaApi(HttpServer):
-    """Answers invocations with what a test lists."""
-
-    def __init__(self, *answers: dict[str, Any]) -> None:
-        super().__init__()
-        self.answers = list(answers)
-        self.asked: list[str] = []
-
-    def answer(self, request: Received) -> tuple[int, bytes]:
-        self.asked.append(f"{request.path} {request.body.decode()}")
-        answer = self.answers.pop(0)
-        self.headers = {"x-amz-function-error": "Unhandled"} if "errorMessage" in answer else {}
-        return 200, json.dumps(answer).encode()
-
-
 @pytest.fixture(autouse=True)
 def deployed(local_aws: Aws) -> Iterator[None]:
-    outputs = {
-        "SummaryFunction": {"Value": ARN.format("summary")},
-        "RunFunction": {"Value": ARN.format("run")},
-    }
-    template = {"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}, "Outputs": outputs}
-    cloudformation = boto3.client("cloudformation")
-    cloudformation.create_stack(StackName="omniagent-dev", TemplateBody=json.dumps(template))
-    yield
-    cloudformation.delete_stack(StackName="omniagent-dev")
+    template = with_outputs(SummaryFunction=ARN.format("summary"), RunFunction=ARN.format("run"))
+    with deployed_stack("omniagent-dev", template):
+        yield
 
 
-def test_a_build_is_waited_for_until_it_is_done(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with LambdaApi({"status": "building"}, {"status": "building"}, {"status": "indexed"}) as api:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", api.url)
-        assert migrate.main() == 0
+def test_a_build_is_waited_for_until_it_is_done(answering: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+    api = answering({"status": "building"}, {"status": "building"}, {"status": "indexed"})
+    assert migrate.main() == 0
     assert len(api.asked) == 3
     assert api.asked[0].endswith('/invocations {"indexes": true}')
     assert "summary%3Alive" in api.asked[0]
     assert capsys.readouterr().out.endswith("All indexes of dev are built.\n")
 
 
-def test_a_build_that_fails_fails_the_deploy(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with LambdaApi({"errorMessage": "StorageConflict: duplicate key"}) as api:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", api.url)
-        assert migrate.main() == 1
+def test_a_build_that_fails_fails_the_deploy(answering: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+    answering({"errorMessage": "StorageConflict: duplicate key"})
+    assert migrate.main() == 1
     assert "StorageConflict: duplicate key" in capsys.readouterr().err
 
 
@@ -70,7 +42,7 @@ def turn(message_id: str, state: str, since: str | None) -> dict[str, Any]:
 
 
 def test_turns_are_printed_with_the_longest_running_first(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    answering: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = [
         turn("q1", "queued", None),
@@ -78,9 +50,8 @@ def test_turns_are_printed_with_the_longest_running_first(
         turn("new", "running", "2026-11-16T09:00:00Z"),
         turn("old", "waiting", "2026-11-16T08:00:00.123Z"),
     ]
-    with LambdaApi({"status": "listed", "turns": found}) as api:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", api.url)
-        assert turns.main() == 0
+    api = answering({"status": "listed", "turns": found})
+    assert turns.main() == 0
     assert api.asked[0].endswith('run%3Alive/invocations {"kind": "turns"}')
     printed = capsys.readouterr().out.splitlines()
     assert [line.rpartition("/")[2] for line in printed[1:-1]] == ["old", "new", "q1", "q2"]
@@ -88,9 +59,10 @@ def test_turns_are_printed_with_the_longest_running_first(
 
 
 @pytest.mark.parametrize(("status", "code"), [("stopped", 0), ("nothing", 1), ("not_found", 1)])
-def test_a_stop_fails_if_there_is_nothing_to_stop(status: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_fails_if_there_is_nothing_to_stop(
+    status: str, code: int, answering: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STOP", f"{SESSION}/old")
-    with LambdaApi({"status": status, "id": f"{SESSION}/old"}) as api:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", api.url)
-        assert turns.main() == code
+    api = answering({"status": status, "id": f"{SESSION}/old"})
+    assert turns.main() == code
     assert api.asked[0].endswith(json.dumps({"kind": "stop", "id": f"{SESSION}/old"}))

@@ -1,7 +1,7 @@
 """`make preflight`: what would fail in a deploy is found before it, with what to do about it."""
 
-import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import boto3
 import pytest
@@ -21,7 +21,7 @@ from scripts.preflight import (
     quota_findings,
     secret_findings,
 )
-from tests.fixtures.http_server import HttpServer, Received
+from tests.docs.conftest import Answering
 from tests.fixtures.issuer import Issuer
 
 ARN = "arn:aws:secretsmanager:us-east-1:123456789012:secret:{}-AbCdEf"
@@ -64,10 +64,9 @@ def test_a_stage_that_is_not_there_is_named_with_those_that_are() -> None:
 
 
 def test_good_parameters_pass() -> None:
-    assert texts(parameter_findings(GOOD)) == []
-    assert (
-        texts(parameter_findings(GOOD | JWT | {"CorsOrigins": "https://app.mycompany.io,http://localhost:3000"})) == []
-    )
+    origins = {"CorsOrigins": "https://app.mycompany.io,http://localhost:3000"}
+    for given in (GOOD, GOOD | JWT | origins):
+        assert texts(parameter_findings(given)) == []
 
 
 @pytest.mark.parametrize(
@@ -121,16 +120,9 @@ def test_a_region_without_function_urls_is_refused(session: boto3.Session) -> No
 NEW = "The account runs at most 10 "
 
 
-class LambdaApi(HttpServer):
-    """Tells how many invocations an account may run at once."""
-
-    def __init__(self, concurrency: int) -> None:
-        super().__init__()
-        self._concurrency = concurrency
-
-    def answer(self, request: Received) -> tuple[int, bytes]:
-        assert request.path.endswith("/account-settings")
-        return 200, json.dumps({"AccountLimit": {"ConcurrentExecutions": self._concurrency}}).encode()
+def account(concurrency: int) -> dict[str, Any]:
+    """How many invocations an account may run at once, as Lambda tells it."""
+    return {"AccountLimit": {"ConcurrentExecutions": concurrency}}
 
 
 @pytest.mark.parametrize(
@@ -145,15 +137,11 @@ class LambdaApi(HttpServer):
     ],
 )
 def test_an_account_that_runs_too_little_at_once_is_found(
-    concurrency: int,
-    given: dict[str, str],
-    found: list[str],
-    session: boto3.Session,
-    monkeypatch: pytest.MonkeyPatch,
+    concurrency: int, given: dict[str, str], found: list[str], session: boto3.Session, answering: Answering
 ) -> None:
-    with LambdaApi(concurrency) as api:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", api.url)
-        findings = list(quota_findings(session, GOOD | given))
+    api = answering(account(concurrency))
+    findings = list(quota_findings(session, GOOD | given))
+    assert api.asked[0].startswith("/2016-08-19/account-settings ")
     assert [finding.text.startswith(start) for finding, start in zip(findings, found, strict=True)] == [True] * len(
         found
     )
@@ -168,7 +156,11 @@ def test_an_environment_over_4_kb_is_found() -> None:
 
 
 def test_a_stage_is_checked_against_its_account(
-    session: boto3.Session, aws: Aws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    session: boto3.Session,
+    aws: Aws,
+    answering: Answering,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     given = {
         "MongoSecretArn": put_secret(session, aws, "preflight-h", "mongodb+srv://<user>:<password>@cluster"),
@@ -177,9 +169,8 @@ def test_a_stage_is_checked_against_its_account(
         "ChatConcurrency": "500",
     }
     monkeypatch.setattr(preflight, "read_parameters", lambda _: given)
-    with LambdaApi(10) as api:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", api.url)
-        assert preflight.main(["dev"]) == 1
+    answering(account(10))
+    assert preflight.main(["dev"]) == 1
     said = capsys.readouterr().err
     assert "bytes, Lambda takes 4096" in said
     assert "ChatConcurrency and SessionsConcurrency reserve 500" in said

@@ -1,6 +1,5 @@
 """`make stop-all` and `make start-all`, on a stack in the local AWS."""
 
-import json
 from collections.abc import Iterator
 
 import boto3
@@ -8,6 +7,7 @@ import pytest
 
 from local.aws import Aws
 from scripts import stop_all
+from tests.docs.conftest import deployed_stack
 
 ROLE = {
     "Type": "AWS::IAM::Role",
@@ -28,22 +28,14 @@ FUNCTIONS = ("ChatFunction", "SessionsFunction", "RunFunction")
 @pytest.fixture(autouse=True)
 def deployed(local_aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("STAGE", "prod")
+    given = {"ChatConcurrency": "50", "SessionsConcurrency": "0"}
     template = {
-        "Parameters": {name: {"Type": "Number"} for name in ("ChatConcurrency", "SessionsConcurrency")},
+        "Parameters": {name: {"Type": "Number"} for name in given},
         "Resources": {"Role": ROLE, **dict.fromkeys(FUNCTIONS, FUNCTION)},
     }
-    cloudformation = boto3.client("cloudformation")
-    cloudformation.create_stack(
-        StackName="omniagent",
-        TemplateBody=json.dumps(template),
-        Capabilities=["CAPABILITY_IAM"],
-        Parameters=[
-            {"ParameterKey": "ChatConcurrency", "ParameterValue": "50"},
-            {"ParameterKey": "SessionsConcurrency", "ParameterValue": "0"},
-        ],
-    )
-    yield
-    cloudformation.delete_stack(StackName="omniagent")
+    parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in given.items()]
+    with deployed_stack("omniagent", template, Parameters=parameters, Capabilities=["CAPABILITY_IAM"]):
+        yield
 
 
 def reserved() -> dict[str, int | None]:

@@ -7,6 +7,9 @@ import httpx
 import pytest
 
 from local.model import OfflineModel
+from local.model.journal import Journal
+from local.model.offline import make_server
+from omniagent.ai.providers.openai.openai_responses import OpenAIOptions
 from tests.fixtures.leaving import reading
 
 
@@ -58,3 +61,8 @@ def test_it_stops_while_streams_are_stalled() -> None:
         assert b"response.created" in next(chunks)
         model.stop()
     assert model.active == 0
+
+
+def test_it_keeps_an_idle_connection_longer_than_a_client_would_use_it_again() -> None:
+    server = make_server(Journal())
+    assert server.config.timeout_keep_alive > OpenAIOptions().keepalive_seconds

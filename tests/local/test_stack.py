@@ -3,30 +3,14 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from local.aws import Aws
-from local.background import BackgroundStack, background_stack
+from local.background import background_stack
 from local.processes import ServiceError
 from local.stack import Stack, StackOptions, local_stack
-
-
-@pytest.fixture
-def http(stack: BackgroundStack) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=stack.url, timeout=60, trust_env=False, headers={"x-user-id": "stack"}) as client:
-        yield client
-
-
-def test_the_stack_tells_about_itself(http: httpx.Client) -> None:
-    info = http.get("/local/info").json()
-    assert (info["model"], info["offline"], info["context_max_tokens"]) == ("offline", True, 32_000)
-    assert set(info["versions"]) == {"omniagent", "python"}
-    assert "/sessions" in http.get("/openapi.json").json()["paths"]
-    assert "/chat" in http.get("/chat/openapi.json").json()["paths"]
 
 
 def test_the_callers_settings_reach_the_functions(monkeypatch: pytest.MonkeyPatch) -> None:

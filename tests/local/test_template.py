@@ -84,16 +84,3 @@ def test_a_parameter_without_a_value_is_named(small: Path) -> None:
     template = Template(small, parameters={"Stage": "prod"})
     with pytest.raises(TemplateError, match="Key has no value"):
         _ = template.functions
-
-
-def test_the_projects_template_is_understood() -> None:
-    parameters = {"MongoSecretArn": "arn:mongo", "OpenAISecretArn": "arn:openai", "AuthMode": "jwt"}
-    template = Template(parameters=parameters)
-    chat = template.function("chat")
-    assert chat.environment["AWS_LAMBDA_EXEC_WRAPPER"] == "/opt/bin/streaming"
-    assert chat.environment["MONGODB_SECRET_ARN"] == "arn:mongo"
-    assert chat.url is not None
-    assert (chat.url.auth_type, chat.url.invoke_mode) == ("NONE", "RESPONSE_STREAM")
-    assert template.function("sessions").url is not None
-    assert template.function("summary").queues
-    assert template.layers["omniagent-core"].is_dir()

@@ -26,11 +26,10 @@ def both(user: User) -> list[httpx.Response]:
     return [user.post({"query": "Hello"}), user.call("GET", "/sessions")]
 
 
+@pytest.mark.usefixtures("local_aws")
 def test_table_of_turns_that_is_missing_is_logged_and_runs_no_tool(
-    model: OfflineModel, mongod: str, aws: Aws, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    model: OfflineModel, mongod: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
     with open_world(mongod, model.base_url, turns_table="no-such-table", lease_seconds=2.0) as world:
         user = world.user()
         assert user.ask()[-1]["data"]["status"] == "complete"
@@ -41,10 +40,8 @@ def test_table_of_turns_that_is_missing_is_logged_and_runs_no_tool(
         assert "no-such-table" in caplog.text
 
 
-def test_a_secret_that_is_missing(model: OfflineModel, mongod: str, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    arn = aws.put_secret("present", "x").replace("present", "absent")
+def test_a_secret_that_is_missing(model: OfflineModel, mongod: str, local_aws: Aws) -> None:
+    arn = local_aws.put_secret("present", "x").replace("present", "absent")
     with open_world(mongod, model.base_url, mongodb_secret_arn=arn) as world:
         for response in both(world.user()):
             told(response, errors.ConfigurationError)
