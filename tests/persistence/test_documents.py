@@ -250,7 +250,8 @@ async def test_the_hook_fills_each_new_document_once(mongod: str, own_database: 
         await session.add_summary(summary(1, 1), await tip(session))
         await Catalog(store).create(session)
         created = MongoSessionManager(store, "ada", "created", category="gold")
-        await Catalog(store).create(created)
+        document, _ = await Catalog(store).create(created)
+        assert vars(document)["tenant"] == "ada/gold"
         await converse(created, [1])
     assert fill.calls == [
         "TenantMessage user", "TenantUser", "TenantSession", "TenantMessage assistant",

@@ -68,13 +68,8 @@ class Catalog:
 
         Raises `SessionErased` while a session with this id is being deleted.
         """
-        if found := await self._find(session.key):
-            return found, False
-        document = self.models.session(
-            id=session.key, user_id=session.user_id, name=name, agent=agent, category=session.category
-        )
-        is_new = await session.create(document)
-        return (document if is_new else await self.get(session.key)), is_new
+        is_new = await session.create(name=name, agent=agent)
+        return await self.get(session.key), is_new
 
     @on_mongodb("sessions", "list_sessions")
     async def list_page(

@@ -18,7 +18,6 @@ STORAGE_ERRORS: tuple[tuple[type[driver.PyMongoError], type[StorageError]], ...]
     (driver.ConnectionFailure, StorageUnavailable),
     (driver.WaitQueueTimeoutError, StorageUnavailable),
     (driver.ExecutionTimeout, StorageUnavailable),
-    (driver.WTimeoutError, StorageUnavailable),
     (driver.WriteConcernError, StorageUnavailable),
     (driver.PyMongoError, StorageRejected),
 )

@@ -112,9 +112,8 @@ class MongoHistory(SessionHistory):
     async def end_of(self, place: Place) -> Place:
         leads_from = {"$elemMatch": {"b": place.branch, "p": {"$gte": place.order}}}
         below = FORKED | {"session_id": self.key, "lineage.b": place.branch, "lineage": leads_from}
-        own, newest_below = await asyncio.gather(
-            self._last(place.branch), self._one(below, sort=[("created_at", DESCENDING)])
-        )
+        newest = self.store.messages.find_one(below, _WITHOUT_PARTS, sort=[("created_at", DESCENDING)])
+        own, newest_below = await asyncio.gather(self._last(place.branch), newest)
         if newest_below is not None and (own is None or newest_below["created_at"] > own["created_at"]):
             own = await self._last(newest_below["branch"])
         return message_of(own).place if own is not None else place
@@ -149,10 +148,8 @@ class MongoHistory(SessionHistory):
         return lineage_of(found["lineage"]) if found is not None else ()
 
     async def _last(self, branch: int) -> Mapping[str, Any] | None:
-        return await self._one({"session_id": self.key, "branch": branch}, sort=[("place", DESCENDING)])
-
-    async def _one(self, query: dict[str, Any], sort: list[tuple[str, int]]) -> Mapping[str, Any] | None:
-        return await self.store.messages.find_one(query, _WITHOUT_PARTS, sort=sort)
+        query = {"session_id": self.key, "branch": branch}
+        return await self.store.messages.find_one(query, _WITHOUT_PARTS, sort=[("place", DESCENDING)])
 
 
 def _newest(segments: Sequence[Segment], count: int) -> Sequence[Segment]:

@@ -27,7 +27,7 @@ from omniagent.errors import (
     StorageError,
 )
 from omniagent.messages import Feedback
-from omniagent.persistence.documents import IS_BUSY, Session, fill_own_fields
+from omniagent.persistence.documents import IS_BUSY, fill_own_fields
 from omniagent.persistence.driver_errors import on_mongodb, translated
 from omniagent.persistence.mongo_history import SUMMARY, MongoHistory
 from omniagent.persistence.store import ConversationStore
@@ -102,7 +102,7 @@ class MongoSessionManager(MongoHistory, SessionManager):
         if self.category is not None:
             fields["category"] = self.category
         if change.before.version == 0:
-            return await self._insert(fields)
+            return await self.create(fields)
         unchanged = {"_id": self.key, "version": change.before.version, "erased_at": None}
         if not change.inserted and not change.changed:
             try:
@@ -135,16 +135,11 @@ class MongoSessionManager(MongoHistory, SessionManager):
 
         return await self.store.mongo.transaction(work)
 
-    async def create(self, document: Session) -> bool:
-        """Insert a session without turns. Returns False if it exists."""
-        return await self._insert({}, document)
-
     async def ensure_user(self) -> None:
         """Create the user's document, unless it exists. Raises `SessionErased` if the user is being deleted."""
         user = await self.store.users.find_one({"_id": self.user_id}, {"erased_at": 1})
         if user is None:
-            document = self.store.models.user(id=self.user_id, client_id=self.user)
-            fields = await self._new(document)
+            fields = await self._new(self.store.models.user(id=self.user_id, client_id=self.user))
             user = await self.store.users.find_one_and_update(
                 {"_id": fields.pop("_id")},
                 {"$setOnInsert": fields},
@@ -155,22 +150,20 @@ class MongoSessionManager(MongoHistory, SessionManager):
         if user is not None and user.get("erased_at") is not None:
             raise SessionErased("the user is being deleted")
 
-    async def _insert(self, fields: dict[str, Any], document: Session | None = None) -> bool:
-        """Insert the session, unless it exists. Raises `SessionErased` if it or its user is being deleted.
+    async def create(self, fields: dict[str, Any] | None = None, **values: Any) -> bool:
+        """Insert the session with these values, unless it exists. `fields` are those of its first change, as stored.
 
-        If the user is marked between the check and the insert, the sweep deletes the session: the mark stays longer
-        than any insert takes.
+        Raises `SessionErased` if it or its user is being deleted. If the user is marked between the check and the
+        insert, the sweep deletes the session: the mark stays longer than any insert takes.
         """
+        fields = fields or {}
         change_id = fields.get("change")
-        has_hook = self.store.models.fill is not None
-        if (
-            has_hook and (is_inserted := await self._is_inserted(change_id)) is not None
-        ):  # the hook sees only new documents
+        # The hook sees only new documents.
+        if self.store.models.fill is not None and (is_inserted := await self._is_inserted(change_id)) is not None:
             return is_inserted
         await self.ensure_user()
-        if document is None:
-            document = self.store.models.session(id=self.key, user_id=self.user_id)
-        stored = await self._new(document) | fields
+        own = {"id": self.key, "user_id": self.user_id, "category": self.category}
+        stored = await self._new(self.store.models.session(**own, **values)) | fields
         try:
             await self.store.sessions.insert_one(stored)
         except DuplicateKeyError:
