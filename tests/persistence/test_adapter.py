@@ -164,18 +164,7 @@ async def test_indexes_are_made_once_per_schema_and_not_at_every_start(
             pass
 
     await start(DocumentModels())
-    assert set(own_database.messages.index_information()) == {
-        "_id_",
-        "session_id_1_branch_1_place_1",
-        "session_id_1_client_message_id_1_branch_1",
-        "session_id_1_parent_1_branch_1",
-        "session_id_1_lineage.b_1_created_at_-1",
-        "session_id_1_parts.message_id_1",
-        "requests_1",
-        "created_at_1",
-        "created_at_-1__id_-1",
-        "asker_1_created_at_-1__id_-1",
-    }
+    assert len(own_database.messages.index_information()) == 1 + len(Message.Settings.indexes)
     own_database.messages.drop_indexes()
     await start(DocumentModels())
     assert set(own_database.messages.index_information()) == {"_id_"}, "the schema has not changed"

@@ -157,35 +157,27 @@ async def test_a_rename_keeps_the_place_in_the_list(catalog: Catalog, session: M
     assert (renamed.name, renamed.updated_at) == ("New", made.updated_at)
 
 
-async def test_what_is_not_there_or_anothers_is_not_found(
+async def test_what_is_not_there_or_anothers_or_being_deleted_is_not_found(
     catalog: Catalog, store: ConversationStore, session: MongoSessionManager
 ) -> None:
-    other = open_session(store)
+    other, deleted = open_session(store), open_session(store)
     await converse(other, [1])
+    await converse(deleted, [1, 2])
+    await apply(deleted, Erase())
     await catalog.create(session)
-    calls = [catalog.get("x:y"), catalog.rename("x:y", "x"), catalog.delete_message(session.key, answer_id(1, other))]
-    for call in calls:
-        with pytest.raises(NotFound):
-            await call
-
-
-async def test_a_session_that_is_being_deleted_is_not_found_and_its_id_is_refused(
-    catalog: Catalog, session: MongoSessionManager
-) -> None:
-    await converse(session, [1, 2])
-    await session.add_summary(summary(1, 1), await tip(session))
-    await apply(session, Erase())
     for call in (
-        catalog.get(session.key),
-        catalog.rename(session.key, "x"),
-        catalog.delete_message(session.key, "question-1"),
-        catalog.create(session),
+        catalog.get("x:y"),
+        catalog.rename("x:y", "x"),
+        catalog.delete_message(session.key, answer_id(1, other)),
+        catalog.get(deleted.key),
+        catalog.rename(deleted.key, "x"),
+        catalog.delete_message(deleted.key, "question-1"),
     ):
         with pytest.raises(NotFound):
             await call
     with pytest.raises(SessionErased):
-        await catalog.create(session)
-    assert await ids(await all_pages(catalog, session.user_id, 5)) == []
+        await catalog.create(deleted)
+    assert await ids(await all_pages(catalog, deleted.user_id, 5)) == []
 
 
 async def test_messages_come_in_whole_turns_newest_page_first(catalog: Catalog, session: MongoSessionManager) -> None:

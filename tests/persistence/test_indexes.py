@@ -11,6 +11,7 @@ from omniagent.persistence import mongodb
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.documents import DocumentModels, Message
 from omniagent.session.ids import new_id
+from tests.fixtures.profiler import profiled
 
 Json = dict[str, Any]
 INDEX = "weight_1_session_id_1"
@@ -68,9 +69,9 @@ async def test_a_request_does_not_wait_for_the_index_of_a_large_collection(
 async def test_a_migration_builds_every_index_and_notes_it(
     mongod: str, large: Database[Json], caplog: pytest.LogCaptureFixture
 ) -> None:
-    large.command("profile", 2)
-    await migrate(mongod, large, Weighed)
-    [build] = large["system.profile"].find({"command.createIndexes": "messages"})
+    with profiled(large, **{"command.createIndexes": "messages"}) as builds:
+        await migrate(mongod, large, Weighed)
+    [build] = builds
     assert build["command"]["maxTimeMS"] > 24 * 3600 * 1000, "the server aborts a longer build"
     assert INDEX in large.messages.index_information()
     assert large[mongodb.SCHEMA_COLLECTION].count_documents({}) == 1

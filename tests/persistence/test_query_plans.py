@@ -20,6 +20,7 @@ from omniagent.session.live import QueuedMessage
 from omniagent.session.query import Query
 from omniagent.settings import Settings
 from omniagent.turns.state_events import Begin, End, Enqueue, Erase, PartReply, Reply, TakeOver, Wait
+from tests.fixtures.profiler import profiled
 from tests.persistence.turns import (
     again,
     answer_id,
@@ -44,8 +45,8 @@ SMALL = Settings(context_max_turns=2, webhook_url="https://example.org")
 
 
 @pytest.fixture(scope="module")
-def profiled(mongod: str) -> Iterator[Database[Json]]:
-    """A database whose every operation is written down by the server."""
+def watched(mongod: str) -> Iterator[Database[Json]]:
+    """A database for the profiler."""
     with MongoClient[Json](mongod) as client:
         name = f"plans_{new_id()[:12]}"
         yield client[name]
@@ -53,8 +54,8 @@ def profiled(mongod: str) -> Iterator[Database[Json]]:
 
 
 @pytest.fixture
-async def store(mongod: str, profiled: Database[Json]) -> AsyncIterator[ConversationStore]:
-    async with MongoBackendAdapter(mongod, profiled.name) as store:
+async def store(mongod: str, watched: Database[Json]) -> AsyncIterator[ConversationStore]:
+    async with MongoBackendAdapter(mongod, watched.name) as store:
         yield store
 
 
@@ -168,7 +169,7 @@ def public_methods(*classes: type) -> set[str]:
 
 
 async def test_no_query_scans_a_collection_or_sorts_in_memory(
-    store: ConversationStore, profiled: Database[Json]
+    store: ConversationStore, watched: Database[Json]
 ) -> None:
     people = ("user:ada", "user:bob", "user:eve")
     for user in people:
@@ -183,9 +184,8 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     answer = replace(reply_again(7, driven, branch=5), lineage=(*nested.lineage, (4, 15)))
     await apply(driven, Begin(replace(nested, number=8, lineage=answer.lineage)))
     await apply(driven, End("run", replace(answer, turn_number=8)))
-    profiled.command("profile", 2)
-    called = await drive(store, driven)
-    profiled.command("profile", 0)
+    with profiled(watched, planSummary={"$exists": True}) as operations:
+        called = await drive(store, driven)
 
     helpers = {
         "now",
@@ -199,11 +199,7 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
         "named",
     }
     assert called == public_methods(MongoSessionManager, Catalog, ConversationStore) - helpers
-    seen = [
-        operation
-        for operation in profiled["system.profile"].find({"planSummary": {"$exists": True}})
-        if operation["ns"].partition(".")[2] in COLLECTIONS
-    ]
+    seen = [operation for operation in operations if operation["ns"].partition(".")[2] in COLLECTIONS]
     assert {operation["op"] for operation in seen} >= {"query", "command", "update", "remove"}
     scanned = [o for o in seen if not o["planSummary"].startswith(("IXSCAN", "IDHACK", "COUNT_SCAN"))]
     assert [(o["planSummary"], o["command"]) for o in scanned] == []
@@ -214,20 +210,18 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     assert [o["command"] for o in reads if o["keysExamined"] > o["nreturned"] + 8] == []
 
 
-async def test_a_head_is_one_document_with_a_projection(store: ConversationStore, profiled: Database[Json]) -> None:
+async def test_a_head_is_one_document_with_a_projection(store: ConversationStore, watched: Database[Json]) -> None:
     session = session_of(store, "user:head", "chat")
     await converse(session, [1, 2])
-    profiled["system.profile"].drop()
-    profiled.command("profile", 2)
-    await session.head()
-    profiled.command("profile", 0)
-    [read] = profiled["system.profile"].find({"op": "query", "ns": f"{profiled.name}.sessions"})
+    with profiled(watched, op="query", ns=f"{watched.name}.sessions") as reads:
+        await session.head()
+    [read] = reads
     assert set(read["command"]["projection"]) == HEAD
     assert read["docsExamined"] == 1
 
 
 async def test_of_an_id_that_many_siblings_share_few_keys_are_read(
-    store: ConversationStore, profiled: Database[Json]
+    store: ConversationStore, watched: Database[Json]
 ) -> None:
     session, edits = session_of(store, "user:edits", "chat"), range(1, 21)
     await converse(session, range(1, 4))
@@ -236,11 +230,8 @@ async def test_of_an_id_that_many_siblings_share_few_keys_are_read(
         message = replace(question(2, session), node=f"{session.key}-{branch}", branch=branch, lineage=((0, 3),))
         await apply(session, Begin(replace(edited, message=message, question=message.node, lineage=((0, 3),))))
         await apply(session, End("run", reply_again(2, session, branch=branch)))
-    profiled["system.profile"].drop()
-    profiled.command("profile", 2)
-    main = reply(3, session=session).place
-    found = await session.find("question-2", at=main, anywhere="question-2")
-    profiled.command("profile", 0)
+    with profiled(watched, ns=f"{watched.name}.messages") as reads:
+        found = await session.find("question-2", at=reply(3, session=session).place, anywhere="question-2")
     assert [message.branch for message in found] == [0, edits[-1]], "on the path, and the newest"
-    [read] = profiled["system.profile"].find({"ns": f"{profiled.name}.messages"})
+    [read] = reads
     assert read["keysExamined"] <= 8

@@ -76,23 +76,6 @@ def commands(proxy: Proxy) -> list[str]:
     return [name for name in names if name not in {"", "hello", "ismaster", "endSessions"}]
 
 
-async def test_a_first_turn_leaves_one_user_one_session_and_no_message(
-    store: ConversationStore, database: Database[Json]
-) -> None:
-    session = MongoSessionManager(store, f"user:{new_id()}", "chat", category="gold")
-    await begin(session, 1)
-    [user] = database.users.find({"_id": session.user_id})
-    assert user["client_id"] == session.user
-    [document] = database.sessions.find({"_id": session.key})
-    assert (document["latest_turn_number"], document["turn"]["id"], document["category"]) == (
-        1,
-        answer_id(1, session),
-        "gold",
-    )
-    assert document["turn"]["message"]["client_message_id"] == "question-1"
-    assert database.messages.count_documents({"session_id": session.key}) == 0
-
-
 async def test_a_turn_sends_few_commands_before_its_first_byte_and_at_its_end(  # noqa: PLR0917 - fixtures
     mongod: str, database: Database[Json], provider: LLMProvider, model: OfflineModel, aws: Aws, turns_table: str
 ) -> None:
@@ -231,14 +214,6 @@ async def test_a_write_whose_reply_is_lost_is_applied_once(
         assert await session.write(change)
         assert await session.head() == change.after
     assert database.messages.count_documents({"session_id": session.key}) == len(change.inserted)
-
-
-async def test_turns_of_one_user_begin_at_the_same_moment(store: ConversationStore) -> None:
-    user = f"user:{new_id()}"
-    sessions = [open_session(store, f"s{number}", user) for number in range(8)]
-    await asyncio.gather(*(begin(session, 1) for session in sessions))
-    await asyncio.gather(*(end(session, 1) for session in sessions))
-    assert all(head is not None and head.turn is None for head in [await session.head() for session in sessions])
 
 
 @pytest.mark.parametrize("write", ["rename", "take over", "summarize"])

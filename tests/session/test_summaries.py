@@ -76,24 +76,15 @@ async def store_turns(session: InMemorySessionManager, *answers: Sequence[Part],
         await apply(session, End("run", reply(number, parts=parts)))
 
 
-async def test_when_enough_turns_have_passed_a_summary_covers_them_up_to_the_previous_one() -> None:
-    chat = Chat()
-    await chat.converse(3)
-    assert await chat.latest() is None
-    await chat.ask()
-    assert await chat.latest() == RollingSummary("Summary 1", 2, 1, 3)
-    assert [purpose for purpose, _ in chat.costs] == ["summary"]
-    assert chat.costs[0][1].total_tokens > 0
-
-
 async def test_summaries_follow_each_other_without_gap_or_overlap() -> None:
-    chat = Chat()
-    spans = []
+    chat, newest = Chat(), []
     for _ in range(11):
         await chat.ask()
-        if (summary := await chat.latest()) and (summary.start_turn_number, summary.end_turn_number) not in spans:
-            spans.append((summary.start_turn_number, summary.end_turn_number))
-    assert spans == [(1, 3), (4, 6), (7, 9)]
+        newest.append(await chat.latest())
+    first, second, third = (RollingSummary(f"Summary {n}", 2, 3 * n - 2, 3 * n) for n in (1, 2, 3))
+    assert newest == [None] * 3 + [first] * 3 + [second] * 3 + [third] * 2, "up to the turn before the latest"
+    assert [purpose for purpose, _ in chat.costs] == ["summary"] * 3
+    assert all(usage.total_tokens for _, usage in chat.costs)
 
 
 async def test_a_full_window_starts_half_a_window_later_behind_its_summary() -> None:
@@ -164,14 +155,6 @@ async def test_what_a_summary_has_cost_is_reported_although_it_fails() -> None:
     assert [(purpose, usage.output_tokens, usage.estimated) for purpose, usage in chat.costs] == [("summary", 3, False)]
 
 
-async def test_reasoning_that_the_server_left_in_the_text_is_no_part_of_the_summary() -> None:
-    chat = Chat(ScriptedModel(default="Yes.", summary="<think>\nWhat was said?\n</think>\n\nThey agreed."))
-    await chat.converse(4)
-    latest = await chat.latest()
-    assert latest is not None
-    assert latest.content == "They agreed."
-
-
 REFUSED: list[object] = ["I cannot help with that.", ModelFinish("content-filter", Usage(5, 5))]
 
 
@@ -214,28 +197,19 @@ async def test_answering_a_turn_again_is_seen_by_the_model_although_a_job_had_su
     assert "Another answer." in [message.text for message in requests(chat.model, "answer")[-1].messages]
 
 
-async def test_a_long_update_stores_each_piece_and_goes_on_where_it_was_cut_off() -> None:
-    chat = Chat(settings=replace(SOON, context_max_turns=500))
-    await store_turns(chat.session, *([[TextPart(text="Yes.")]] * 130))
-    left = iter([1.0, 0.0])
-    first = await chat.runner().summarize(time_left=lambda: next(left))
-    assert (first.written, first.end_turn_number, first.is_done) == (1, 50, False)
-    rest = await chat.runner().summarize()
-    assert (rest.written, rest.end_turn_number, rest.is_done) == (2, 129, True)
-
-
-async def test_a_summary_stops_waiting_for_a_slow_model_in_time() -> None:
+async def test_an_update_stops_waiting_for_a_slow_model_in_time_and_keeps_its_pieces() -> None:
     pieces: list[str | Gate] = ["Some of it.", Gate()]
-    model = ScriptedModel(summary=lambda _: pieces.pop(0))
-    chat = Chat(model, settings=replace(SOON, context_max_turns=500))
+    chat = Chat(ScriptedModel(summary=lambda _: pieces.pop(0)), settings=replace(SOON, context_max_turns=500))
     await store_turns(chat.session, *([[TextPart(text="Yes.")]] * 130))
     left = iter([60.0, 0.02])
-    summarized = await chat.runner().summarize(time_left=lambda: next(left))
-    assert (summarized.written, summarized.end_turn_number, summarized.is_done) == (1, 50, False)
-
+    first = await chat.runner().summarize(time_left=lambda: next(left))
+    assert (first.written, first.end_turn_number, first.is_done) == (1, 50, False)
     chat.model = ScriptedModel(summary=Gate())
     with pytest.raises(ModelUnavailable):
         await chat.runner().summarize(time_left=lambda: 0.02)
+    chat.model = ScriptedModel(summary="The rest.")
+    rest = await chat.runner().summarize()
+    assert (rest.written, rest.end_turn_number, rest.is_done) == (2, 129, True)
 
 
 async def test_a_rebuild_that_is_cut_off_keeps_the_old_summary_and_its_own_pieces() -> None:
