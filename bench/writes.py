@@ -13,8 +13,7 @@ from local.model import OfflineModel
 from local.mongod import Mongod
 from local.template import Template
 from omniagent import Agent, MongoBackendAdapter, MongoSessionManager, Runner
-from omniagent.aws.json_api import DYNAMODB, AwsJson
-from omniagent.aws.signing import CredentialCache
+from omniagent.aws.client import DYNAMODB, AwsJson, CredentialCache
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.providers import get_llm_provider
 from scripts.readme import TURN_SECONDS, UNITS

@@ -42,8 +42,8 @@ ALLOWED = LEAVES | _table(
     budget: errors messages settings team_code
     protocol: errors messages
     ai.prompts: messages
-    aws.signing: network tls
-    ai.providers: aws.signing errors messages network settings team_code tls tracing validation
+    aws.client: network tls
+    ai.providers: aws.client errors messages network settings team_code tls tracing validation
     session: ai.prompts ai.providers budget errors messages settings
     persistence: budget errors messages session settings team_code tracing turns validation
     ai: ai.providers errors messages protocol session settings team_code validation
@@ -51,14 +51,14 @@ ALLOWED = LEAVES | _table(
     project: ai ai.providers errors persistence session settings team_code validation
     ai.runner: ai ai.providers budget errors messages project session settings tracing turns validation
     ai.operator: ai ai.runner budget session settings turns
-    aws: aws.signing budget errors invocation messages tracing turns
+    aws: aws.client budget errors invocation messages tracing turns
     app: ai ai.operator ai.providers ai.runner aio budget errors invocation messages persistence project session
         settings tls tracing turns
     app.on_lambda: app aws budget errors persistence project settings tls tracing turns
     http: ai ai.operator app budget errors invocation messages persistence protocol session settings tls tracing
         validation
     server: ai.operator app http lazy
-    lambda_runtime: aws.signing http invocation tracing
+    lambda_runtime: aws.client http invocation tracing
     providers: ai.providers lazy messages
     testing: ai.providers budget lazy session turns"""
 )
@@ -142,8 +142,8 @@ def test_a_server_knows_no_aws(part: str) -> None:
 
 
 def test_providers_know_nothing_of_sessions_and_turns() -> None:
-    """Of AWS, they know only how to sign: a model on Bedrock is called with the role of the process."""
-    assert reachable("ai.providers") <= {*LEAVES, "aws.signing"}
+    """Of AWS, they know only the client that signs: a model on Bedrock is called with the role of the process."""
+    assert reachable("ai.providers") <= {*LEAVES, "aws.client"}
 
 
 def test_the_leaves_hang_on_nothing() -> None:

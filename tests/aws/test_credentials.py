@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from omniagent.aws.signing import AwsRefused, AwsUnreachable, CredentialCache, Credentials
+from omniagent.aws.client import AwsRefused, AwsUnreachable, CredentialCache, Credentials
 from tests.fixtures.endpoint import Endpoint, container_keys
 
 URI = "AWS_CONTAINER_CREDENTIALS_FULL_URI"

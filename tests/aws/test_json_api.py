@@ -8,8 +8,7 @@ import httpcore2
 import pytest
 
 from local.aws import Aws
-from omniagent.aws.json_api import DYNAMODB, AwsJson
-from omniagent.aws.signing import AwsRefused, AwsUnreachable, CredentialCache
+from omniagent.aws.client import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable, CredentialCache
 from tests.fixtures.endpoint import Endpoint, container_keys
 from tests.fixtures.proxy import proxy_to
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from omniagent import Agent, InMemorySessionManager, Query, Runner, RunResult, Settings, Tool, TurnHooks, tool
+from omniagent.app.application import turn_metrics
 from omniagent.app.on_lambda import AwsPlatform
 from omniagent.errors import BudgetExceeded, ModelRejected, ModelUnavailable, TooManyRequests
 from omniagent.messages import Usage
@@ -17,7 +18,7 @@ def measured(model: ScriptedModel, *tools: Tool) -> Runner:
     """A runner whose turns print their metrics."""
 
     async def on_end(result: RunResult) -> None:
-        AwsPlatform(Settings()).emit_turn(result)
+        AwsPlatform(Settings()).emit(*turn_metrics(result))
 
     session = InMemorySessionManager("ada", "chat")
     return Runner(Agent("shop", "", tools), session, provider=model, hooks=TurnHooks(on_end=on_end))

@@ -8,7 +8,7 @@ import boto3
 import pytest
 
 from local.aws import Aws
-from omniagent.aws.json_api import SQS
+from omniagent.aws.client import SQS
 from omniagent.aws.sqs import MAX_DELAY_SECONDS, SqsQueue
 from omniagent.errors import ConfigurationError, QueueUnavailable
 from tests.fixtures.endpoint import Endpoint

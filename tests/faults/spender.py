@@ -7,8 +7,7 @@ from itertools import count
 from typing import Any
 
 from omniagent import Agent, Budget, InMemorySessionManager, Runner, tool
-from omniagent.aws.json_api import DYNAMODB, AwsJson
-from omniagent.aws.signing import CredentialCache
+from omniagent.aws.client import DYNAMODB, AwsJson, CredentialCache
 from omniagent.aws.turn_table import DynamoCounter
 from omniagent.errors import BudgetExceeded
 from omniagent.providers import get_llm_provider

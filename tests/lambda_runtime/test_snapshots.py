@@ -12,7 +12,7 @@ import snapshot_restore_py  # type: ignore[import-untyped]
 from awslambdaric import lambda_runtime_hooks_runner  # type: ignore[import-untyped]
 from bson import ObjectId
 
-from omniagent.aws.signing import CredentialCache
+from omniagent.aws.client import CredentialCache
 from omniagent.lambda_runtime import event_loop, snapshots
 from tests.fixtures.endpoint import Endpoint, container_keys
 from tests.lambda_runtime import restored

@@ -14,7 +14,7 @@ from omniagent.ai.providers.bedrock import BedrockMessages, RoleToken
 from omniagent.ai.providers.llm_provider import LLMProvider, OutputFormat
 from omniagent.ai.providers.openai.openai_chat import OpenAIChat
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
-from omniagent.aws.signing import CredentialCache, Credentials
+from omniagent.aws.client import CredentialCache, Credentials
 from omniagent.errors import ConfigurationError, ModelAuthError, ModelError, ModelRejected, ModelUnavailable
 from omniagent.messages import ChatMessage
 from omniagent.settings import Settings

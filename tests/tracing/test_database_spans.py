@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 
 from opentelemetry.trace import StatusCode
 
-from omniagent.aws.json_api import DYNAMODB, AwsJson
-from omniagent.aws.signing import CredentialCache
+from omniagent.aws.client import DYNAMODB, AwsJson, CredentialCache
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager

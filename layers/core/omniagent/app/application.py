@@ -9,19 +9,22 @@ import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from omniagent.ai.providers import KEYED_VENDORS, ProviderPool
 from omniagent.app.platform import Platform
 from omniagent.budget.spending import MemoryCounter, Meter, SpendingCounter
 from omniagent.errors import (
     ConfigurationError,
+    ModelRejected,
     NoQueue,
     NoRunQueue,
     OmniAgentError,
     RegistryUnavailable,
+    RequestError,
     StorageError,
     TooManyReaders,
+    TurnLost,
 )
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
@@ -48,6 +51,9 @@ logger = logging.getLogger(__name__)
 
 SEARCH_GRACE_SECONDS = 10.0
 """How long the search of a process that died keeps its user from searching again."""
+NOT_OUR_FAULT: Final = (RequestError, ModelRejected, TurnLost)
+"""How a user can end a turn: a spent budget, a message that the model's API refuses, a deleted session. A turn that
+another process took over is counted there. No user may page the operator."""
 
 
 class Application:
@@ -292,7 +298,7 @@ class Application:
 
     async def _turn_ended(self, key: str, result: "RunResult") -> None:
         answer = result.message
-        self.platform.emit_turn(result)
+        self.platform.emit(*turn_metrics(result))
         logger.info(
             "turn ended",
             extra={
@@ -354,3 +360,28 @@ class Application:
         for part in ("registry", "counter"):  # both may be kept in the store: the next one has its own
             if part in self.__dict__:
                 await self.__dict__.pop(part).aclose()
+
+
+def turn_metrics(result: "RunResult") -> tuple[dict[str, int], dict[str, int]]:
+    """Return what is counted of a turn that has ended, and its milliseconds."""
+    metadata, usage, before = result.message.metadata, result.message.usage, result.usage_before
+    is_failed = result.status == "failed" or not result.stored
+    counts = {
+        "Turns": int(not result.is_continued),
+        "InputTokens": usage.input_tokens - before.input_tokens,
+        "OutputTokens": usage.output_tokens - before.output_tokens,
+        "CachedInputTokens": usage.cached_input_tokens - before.cached_input_tokens,
+        "CacheWriteTokens": usage.cache_write_tokens - before.cache_write_tokens,
+        "ToolCalls": result.tool_calls,
+        "ToolErrors": result.tool_errors,
+        "WaitingTurns": int(result.status == "waiting"),
+        "CancelledTurns": int(result.status == "cancelled"),
+        "FailedTurns": int(is_failed and not isinstance(result.error, NOT_OUR_FAULT)),
+        "RejectedTurns": int(isinstance(result.error, ModelRejected)),
+    }
+    times = {"TurnDuration": "durationMs", "TimeToFirstToken": "firstTokenMs"}
+    if result.status == "waiting":
+        del times["TurnDuration"]  # reported when the turn ends, without its waiting time
+    if result.is_continued:
+        del times["TimeToFirstToken"]
+    return counts, {name: metadata[key] for name, key in times.items() if key in metadata}

@@ -1,19 +1,11 @@
 """`Platform`: what an application runs on. This one is a server with a MongoDB; `on_lambda` has that of AWS."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from omniagent.ai.providers.llm_provider import Purpose
-from omniagent.ai.result import RunResult
 from omniagent.budget.spending import SpendingCounter
-from omniagent.errors import (
-    BudgetExceeded,
-    ConfigurationError,
-    ModelRejected,
-    RequestError,
-    TooManyRequests,
-    TurnLost,
-)
+from omniagent.errors import BudgetExceeded, ConfigurationError, TooManyRequests
 from omniagent.messages import Usage
 from omniagent.settings import Settings
 from omniagent.turns.registry import TurnRegistry
@@ -22,9 +14,6 @@ if TYPE_CHECKING:
     from omniagent.persistence.store import ConversationStore
 
 SecretName = Literal["mongodb", "openai", "anthropic", "webhook"]
-NOT_OUR_FAULT: Final = (RequestError, ModelRejected, TurnLost)
-"""How a user can end a turn: a spent budget, a message that the model's API refuses, a deleted session. A turn that
-another process took over is counted there. No user may page the operator."""
 
 
 class Queue(Protocol):
@@ -83,30 +72,6 @@ class Platform:
 
     def emit(self, counts: Mapping[str, int], milliseconds: Mapping[str, int] | None = None) -> None:
         """Record metrics for the operator. The template's alarms and dashboard are built on their names."""
-
-    def emit_turn(self, result: RunResult) -> None:
-        """Count a turn that has ended."""
-        metadata, usage, before = result.message.metadata, result.message.usage, result.usage_before
-        is_failed = result.status == "failed" or not result.stored
-        counts = {
-            "Turns": int(not result.is_continued),
-            "InputTokens": usage.input_tokens - before.input_tokens,
-            "OutputTokens": usage.output_tokens - before.output_tokens,
-            "CachedInputTokens": usage.cached_input_tokens - before.cached_input_tokens,
-            "CacheWriteTokens": usage.cache_write_tokens - before.cache_write_tokens,
-            "ToolCalls": result.tool_calls,
-            "ToolErrors": result.tool_errors,
-            "WaitingTurns": int(result.status == "waiting"),
-            "CancelledTurns": int(result.status == "cancelled"),
-            "FailedTurns": int(is_failed and not isinstance(result.error, NOT_OUR_FAULT)),
-            "RejectedTurns": int(isinstance(result.error, ModelRejected)),
-        }
-        times = {"TurnDuration": "durationMs", "TimeToFirstToken": "firstTokenMs"}
-        if result.status == "waiting":
-            del times["TurnDuration"]  # reported when the turn ends, without its waiting time
-        if result.is_continued:
-            del times["TimeToFirstToken"]
-        self.emit(counts, {name: metadata[key] for name, key in times.items() if key in metadata})
 
     def emit_model_call(self, purpose: Purpose, usage: Usage) -> None:
         """Count the tokens of a call for a summary or a name. Those of an answer are counted with its turn."""

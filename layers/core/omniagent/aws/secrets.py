@@ -12,8 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from omniagent.aws.json_api import SECRETS_MANAGER, AwsJson
-from omniagent.aws.signing import AwsRefused, AwsUnreachable
+from omniagent.aws.client import SECRETS_MANAGER, AwsJson, AwsRefused, AwsUnreachable
 from omniagent.errors import ConfigurationError, SecretsUnavailable
 from omniagent.invocation import time_left
 from omniagent.tracing.redaction import hide

@@ -4,8 +4,7 @@ import json
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from omniagent.aws.json_api import SQS, AwsJson, endpoint_override
-from omniagent.aws.signing import AwsRefused, AwsUnreachable
+from omniagent.aws.client import SQS, AwsJson, AwsRefused, AwsUnreachable, endpoint_override
 from omniagent.errors import ConfigurationError, QueueUnavailable
 from omniagent.tracing import current_traceparent
 

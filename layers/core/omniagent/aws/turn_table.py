@@ -16,8 +16,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from omniagent.aws.json_api import DYNAMODB, AwsJson
-from omniagent.aws.signing import AwsRefused, AwsUnreachable
+from omniagent.aws.client import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable
 from omniagent.budget.spending import Spending, SpendingCounter
 from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
 from omniagent.messages import Usage

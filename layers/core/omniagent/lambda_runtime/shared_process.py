@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from awslambdaric import bootstrap  # type: ignore[import-untyped]
 
-from omniagent.aws.signing import open_pool
+from omniagent.aws.client import open_pool
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.asgi import StreamingHandler, StreamingResult
 from omniagent.lambda_runtime.runtime import StreamingRuntimeClient

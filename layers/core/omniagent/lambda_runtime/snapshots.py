@@ -13,7 +13,7 @@ from typing import Any
 
 import snapshot_restore_py as hooks  # type: ignore[import-untyped]  # it ships no types
 
-from omniagent.aws.signing import process_credentials
+from omniagent.aws.client import process_credentials
 from omniagent.lambda_runtime import event_loop
 from omniagent.tracing import disconnect_traces
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from omniagent.ai.providers.anthropic.anthropic_messages import DEFAULT_MAX_TOKENS, AnthropicMessages
 from omniagent.ai.providers.llm_provider import LLMProvider
 from omniagent.ai.providers.model_rules import ModelRules, rules_of
-from omniagent.aws.signing import (
+from omniagent.aws.client import (
     AwsRefused,
     AwsUnreachable,
     CredentialCache,
