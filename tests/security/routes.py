@@ -59,10 +59,6 @@ ROUTES = (
     Route("sessions", "GET", "/usage", 200),
     Route("sessions", "DELETE", "/users/me", 204),
 )
-ONE_OF_EACH_FUNCTION = [
-    next(route for route in ROUTES if route.function == function) for function in ("chat", "sessions")
-]
-"""How a caller is refused depends on the function alone; that it asks who calls depends on each route."""
 
 
 def owner_for(route: Route, world: World, user: User) -> User:

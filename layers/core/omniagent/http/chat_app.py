@@ -81,13 +81,13 @@ def chat_app(application: "Application", *, authenticate: Authenticate | None = 
     `authenticate` finds the caller of a request. None: as the setting AUTH_MODE says.
     """
     routes = [
-        _route("/chat", chat, "POST"),
-        _route("/chat/{session_id}/stream", resume, "GET"),
-        _route("/chat/approvals/{request_id}", decide, "POST"),
+        OwnedRoute("POST", "/chat", chat),
+        OwnedRoute("GET", "/chat/{session_id}/stream", resume),
+        OwnedRoute("POST", "/chat/approvals/{request_id}", decide),
     ]
     if application.settings.docs_enabled:
         # Beside those of the sessions app, which a server mounts at the same place.
-        routes += [_route("/chat/openapi.json", openapi, "GET"), _route("/chat/docs", docs, "GET")]
+        routes += [OwnedRoute("GET", "/chat/openapi.json", openapi), OwnedRoute("GET", "/chat/docs", docs)]
     app = Starlette(routes=routes)
     serve(app, application, authenticate)
     return app
@@ -229,15 +229,13 @@ async def docs(_: Request) -> HTMLResponse:
 class OwnedRoute(Route):
     """Refuses other methods itself (405), although a server has mounted another app behind it."""
 
+    def __init__(self, method: str, path: str, endpoint: Callable[[Request], object]) -> None:
+        super().__init__(path, endpoint)
+        self.methods = {method}  # Starlette would add HEAD
+
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, child_scope = super().matches(scope)
         return (match if match is Match.NONE else Match.FULL), child_scope
-
-
-def _route(path: str, endpoint: object, method: str) -> Route:
-    route = OwnedRoute(path, endpoint, methods=[method])  # type: ignore[arg-type]  # the functions of this module
-    route.methods = {method}  # Starlette would add HEAD
-    return route
 
 
 def _document(result: "RunResult", *, sdk: int) -> dict[str, object]:
@@ -245,10 +243,5 @@ def _document(result: "RunResult", *, sdk: int) -> dict[str, object]:
     if not result.stored:
         raise result.error or StorageUnavailable
     message = ui_message(result.message_id, "assistant", result.parts, result.message.ui_metadata, sdk=sdk)
-    answer: dict[str, object] = {
-        "sessionId": result.session_id,
-        "message": message,
-        "text": result.text,
-        "status": result.status,
-    }
-    return answer if result.output is None else {**answer, "output": json_output(result.output)}
+    output = {} if result.output is None else {"output": json_output(result.output)}
+    return {"sessionId": result.session_id, "message": message, "text": result.text, "status": result.status, **output}

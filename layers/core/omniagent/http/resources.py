@@ -256,19 +256,13 @@ class LimitUsage(_Resource):
 
     @classmethod
     def of(cls, budget: Budget, spending: "Spending | None") -> Self:
-        requests = tokens = None
-        if spending is not None and budget.requests_per_minute:
-            requests = RequestUsage(
-                limit=budget.requests_per_minute, used=spending.requests, resets_at=spending.next_minute
-            )
-        if spending is not None and budget.tokens_per_day:
-            tokens = TokenUsage(
-                limit=budget.tokens_per_day,
-                used=spending.tokens,
-                estimated=spending.estimated,
-                resets_at=spending.next_day,
-            )
-        return cls(requests_per_minute=requests, tokens_per_day=tokens)
+        if spending is None:
+            return cls(requests_per_minute=None, tokens_per_day=None)
+        limit = budget.requests_per_minute
+        requests = RequestUsage(limit=limit, used=spending.requests, resets_at=spending.next_minute)
+        used = {"used": spending.tokens, "estimated": spending.estimated, "resets_at": spending.next_day}
+        tokens = TokenUsage(limit=budget.tokens_per_day, **used)
+        return cls(requests_per_minute=requests if limit else None, tokens_per_day=tokens if tokens.limit else None)
 
 
 class UsageResource(LimitUsage):

@@ -113,16 +113,13 @@ def serve(app: Starlette, application: "Application", authenticate: Authenticate
         )
 
 
-Recover = Callable[[BaseException], Awaitable[None]]
-
-
 class Boundary:
     """The outermost middleware: request id, trace, safe headers, and a problem response for every error.
 
     `recover` is called with each error that is not the caller's. Traces are flushed before the invocation ends.
     """
 
-    def __init__(self, app: ASGIApp, *, recover: Recover | None = None) -> None:
+    def __init__(self, app: ASGIApp, *, recover: Callable[[BaseException], Awaitable[None]] | None = None) -> None:
         self._app = app
         self._recover = recover
 
@@ -198,10 +195,7 @@ def _allowed(scope: Scope) -> str:
 
 def problem_response(exc: Exception, request_id: str) -> Response:
     """Return the response for any exception. The cause of an error that is not the caller's is logged."""
-    if isinstance(exc, HTTPException):
-        error: OmniAgentError = _framework_error(exc)
-    else:
-        error = exc if isinstance(exc, OmniAgentError) else OmniAgentError()
+    error = _ours(exc)
     fields = {"code": error.code, "status": error.status}
     if isinstance(error, RequestError):
         logger.info("request refused", extra={**fields, "reason": error.reason or error.code})
@@ -227,15 +221,17 @@ def refusal(reason: str) -> Boundary:
     """Return an app that answers whatever cannot be read as an HTTP request. The reason is logged."""
 
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - ASGI's signature
-        error = MalformedRequest("The request cannot be read.")
-        error.reason = reason
-        raise error
+        raise MalformedRequest("The request cannot be read.", reason=reason)
 
     return Boundary(refuse)
 
 
-def _framework_error(exc: HTTPException) -> RequestError:
-    """Return a framework's own error as one of ours: an unknown path, a wrong method, or any status of HTTP."""
+def _ours(exc: Exception) -> OmniAgentError:
+    """Return an error of ours for any exception. A framework's own: unknown path, wrong method, any status of HTTP."""
+    if isinstance(exc, OmniAgentError):
+        return exc
+    if not isinstance(exc, HTTPException):
+        return OmniAgentError()
     if exc.status_code == HTTPStatus.NOT_FOUND:
         return NotFound("There is no such path.")
     if exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:

@@ -29,8 +29,6 @@ _FRAMING: Final = frozenset({"connection", "content-length", "keep-alive", "tran
 _UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
 _CONFIG: Final[LambdaConfig] = {"api_gateway_base_path": "/", "text_mime_types": [], "exclude_headers": []}
 
-BufferedHandler = Callable[[LambdaEvent, LambdaContext], dict[str, Any]]
-
 
 class BodyWriter(Protocol):
     """The sink of a response body. If the connection breaks, it discards all data and does not fail."""
@@ -61,7 +59,7 @@ class StreamingHandler:
         return event_loop.run(StreamingResult.of(self.app, event, context))
 
 
-def buffered_handler(app: ASGI) -> BufferedHandler:
+def buffered_handler(app: ASGI) -> Callable[[LambdaEvent, LambdaContext], dict[str, Any]]:
     """Serve `app` with buffered responses."""
 
     async def response(event: LambdaEvent, context: LambdaContext) -> dict[str, Any]:
