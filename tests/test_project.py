@@ -35,11 +35,6 @@ async def forget_session(session_id: str) -> None: ...
         ({"approvers": True}, r"approvers must be a function of \(approver, request\), not True"),
         ({"settings": {"max_stepps": 3}}, "unknown setting 'max_stepps'; known settings: model, "),
         ({"settings": {"max_steps": "three"}}, "max_steps must be a number, not 'three'"),
-        ({"settings": {"max_steps": 0}}, "max_steps must be at least 1"),
-        ({"settings": {"max_steps": True}}, "max_steps must be of type int, not True"),
-        ({"settings": {"docs_enabled": 1}}, "docs_enabled must be of type bool, not 1"),
-        ({"settings": {"openai_api": "batch"}}, "openai_api must be one of responses, chat"),
-        ({"settings": {"model": None}}, "model must be of type str, not None"),
     ],
 )
 def test_a_mistake_is_named_when_the_project_is_made(mistake: dict[str, Any], message: str) -> None:

@@ -82,6 +82,7 @@ def test_a_value_that_cannot_be_read_is_named(name: str, value: str, said: str) 
         ({"max_steps": 0}, "max_steps must be at least 1, not '0'"),
         ({"max_steps": None}, "max_steps must be of type int, not None"),
         ({"max_steps": True}, "max_steps must be of type int, not True"),
+        ({"docs_enabled": 1}, "docs_enabled must be of type bool, not 1"),
         ({"lease_seconds": 0.9}, "TICK_SECONDS (0.5) must be at most half of LEASE_SECONDS (0.9)"),
         ({"model": ["gpt-6-sol"]}, "model must be of type str, not ['gpt-6-sol']"),
         ({"mongodb_database": " "}, "MONGODB_DATABASE is not a name MongoDB accepts: ''"),

@@ -223,42 +223,34 @@ async def test_a_parameter_whose_default_is_none_may_be_none_whatever_its_annota
         search.parse('{"words": "tea", "first": 0}')
 
 
-def test_a_class_that_cannot_be_a_tool_is_refused_with_what_to_write() -> None:
-    with pytest.raises(ConfigurationError, match="tool Bare needs a pydantic model as its Arguments"):
+class Arguments(BaseModel): ...
 
-        class Bare(Tool):
-            async def __call__(self, arguments: Any) -> Any: ...
 
-    with pytest.raises(ConfigurationError, match="tool Wrong needs a pydantic model as its Arguments"):
+async def fitting(self: Tool, arguments: Any) -> Any: ...
 
-        class Wrong(Tool):
-            """Wrong."""
 
-            class Arguments:
-                city: str
+def sync(self: Tool, arguments: Any) -> Any: ...
 
-            async def __call__(self, arguments: Any) -> Any: ...
 
-    with pytest.raises(ConfigurationError, match="tool Sync: its __call__ is not async: write `async def __call__"):
+async def turned(self: Tool, context: RunContext, arguments: Any) -> Any: ...
 
-        class Sync(Tool):
-            class Arguments(BaseModel): ...
 
-            def __call__(self, arguments: Any) -> Any: ...
+async def wide(self: Tool, city: str, days: int, context: RunContext) -> Any: ...
 
-    with pytest.raises(ConfigurationError, match="tool Turned: its __call__ takes the context first: write `async def"):
 
-        class Turned(Tool):
-            class Arguments(BaseModel): ...
-
-            async def __call__(self, context: RunContext, arguments: Any) -> Any: ...
-
-    with pytest.raises(ConfigurationError, match="tool Wide: its __call__ has other parameters"):
-
-        class Wide(Tool):
-            class Arguments(BaseModel): ...
-
-            async def __call__(self, city: str, days: int, context: RunContext) -> Any: ...
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"__call__": fitting}, "needs a pydantic model as its Arguments"),
+        ({"__call__": fitting, "Arguments": dict}, "needs a pydantic model as its Arguments"),
+        ({"__call__": sync, "Arguments": Arguments}, "its __call__ is not async: write `async def __call__"),
+        ({"__call__": turned, "Arguments": Arguments}, "its __call__ takes the context first: write `async def"),
+        ({"__call__": wide, "Arguments": Arguments}, "its __call__ has other parameters"),
+    ],
+)
+def test_a_class_that_cannot_be_a_tool_is_refused_with_what_to_write(members: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"tool Shop:? {said}"):
+        type("Shop", (Tool,), members)
 
 
 class Strange(BaseModel):

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -164,13 +163,7 @@ async def test_the_api_accepts_every_schema(api: str) -> None:
 
 
 def test_strict_mode_is_used_where_it_can_be() -> None:
-    assert {each.name: each.spec.strict for each in EVERY_SHAPE} == {
-        "everything": True,
-        "nothing": True,
-        "free_form": False,
-        "recursive": True,
-        "weather": True,
-    }
+    assert [each.name for each in EVERY_SHAPE if not each.spec.strict] == ["free_form"]
 
 
 def test_the_sdks_own_strict_schemas_require_and_forbid_the_same() -> None:
@@ -185,17 +178,9 @@ def test_the_sdks_own_strict_schemas_require_and_forbid_the_same() -> None:
 
 def test_a_strict_schema_leaves_out_what_the_api_refuses() -> None:
     text = json.dumps(everything.spec.parameters)
-    for refused in (
-        '"uri"',
-        "(?!",
-        '"title"',
-        '"default"',
-        '"discriminator"',
-        '"oneOf"',
-        '"maxLength"',
-        '"uniqueItems"',
-    ):
-        assert refused not in text
+    for refused in ("uri", "title", "default", "discriminator", "oneOf", "maxLength", "uniqueItems"):
+        assert f'"{refused}"' not in text
+    assert "(?!" not in text
 
 
 def test_a_referenced_parameter_keeps_its_description_and_default() -> None:
@@ -279,12 +264,7 @@ def test_a_tool_without_a_docstring_is_refused() -> None:
     async def bare() -> str:
         return ""
 
-    mistakes: list[Callable[[], object]] = [
-        lambda: tool(bare),
-        lambda: client_tool(bare),
-        lambda: Agent("a", "", [Bare()]),
-    ]
-    for mistake in mistakes:
+    for mistake in (lambda: tool(bare), lambda: client_tool(bare), lambda: Agent("a", "", [Bare()])):
         with pytest.raises(ConfigurationError, match="tool bare has no docstring: write what it does"):
             mistake()
 
@@ -327,19 +307,8 @@ def positional_free(city: str) -> str:
         ({1: "one"}, {"1": "one"}),
         ("half \ud83d", "half ?"),
         (
-            [Place(city="Lisbon"), Place(city="Porto", country="PT")],
-            [
-                {"city": "Lisbon", "country": None},
-                {"city": "Porto", "country": "PT"},
-            ],
-        ),
-        (
-            Offer(Place(city="Lisbon"), Unit.CELSIUS, datetime(2026, 5, 17, 9, 30, tzinfo=UTC)),
-            {
-                "place": {"city": "Lisbon", "country": None},
-                "unit": "celsius",
-                "until": "2026-05-17T09:30:00+00:00",
-            },
+            [Offer(Place(city="Lisbon"), Unit.CELSIUS, datetime(2026, 5, 17, 9, 30, tzinfo=UTC))],
+            [{"place": {"city": "Lisbon", "country": None}, "unit": "celsius", "until": "2026-05-17T09:30:00+00:00"}],
         ),
         (Blob(content=b"\xff", at=date(2026, 5, 17)), {"content": "b'\\xff'", "at": "2026-05-17"}),
     ],

@@ -2,34 +2,25 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from pydantic import BaseModel
 
 import omniagent
-from omniagent import (
-    Agent,
-    Callbacks,
-    InMemorySessionManager,
-    Project,
-    RunContext,
-    Runner,
-    RunResult,
-    Tool,
-    tool,
+from omniagent import Agent, Callbacks, InMemorySessionManager, Project, RunContext, Runner, RunResult, tool
+from tests.types.right.typed_shop import (
+    Search,
+    Shop,
+    Ticket,
+    approved,
+    instructions,
+    later,
+    with_options,
+    without_context,
 )
-
-
-class Shop:
-    name = "Corner"
 
 
 class Bank:
     rate = 0.02
-
-
-class Ticket(BaseModel):
-    title: str
 
 
 class Letter(BaseModel):
@@ -42,50 +33,8 @@ async def first(context: RunContext[Shop], query: str) -> str:
     return context.deps.rate + query  # error
 
 
-@tool
-async def later(query: str, context: RunContext[Shop]) -> str:
-    """Later."""
-    return context.deps.name + query
-
-
-@tool
-async def without_context(query: str) -> int:
-    """Without context."""
-    return len(query)
-
-
-@tool(approval=True)
-async def with_options(query: str, context: RunContext[Shop]) -> str:
-    """With options."""
-    return context.deps.name + query
-
-
-def rule(context: RunContext[Shop], arguments: Any) -> str:
-    return f"{context.deps.name}: {arguments}"
-
-
-@tool(approval=rule)
-async def approved(query: str) -> str:
-    """Approved."""
-    return query
-
-
-class Search(Tool[Shop]):
-    """Search the shop."""
-
-    class Arguments(BaseModel):
-        query: str
-
-    async def __call__(self, arguments: Arguments, context: RunContext[Shop]) -> str:
-        return context.deps.name + arguments.query
-
-
 def rule_of_two(context: RunContext[Shop]) -> bool:
     return context.deps.name == ""
-
-
-def instructions(context: RunContext[Shop]) -> str:
-    return context.deps.name
 
 
 async def on_start(context: RunContext[Shop]) -> None:
