@@ -185,7 +185,6 @@ budget: $(VENV)/.dev ## spend a budget from 8 processes, through 60 kills, and c
 continue: $(VENV)/.dev ## kill 500 turns, and the processes that continue them, at random and at 13 named stages: all must finish; then a turn of 200 s in functions of 20 s; writes docs/proofs.md (8 minutes)
 	@$(BIN)/python -m tests.turns.continue_run $(ARGS)
 	@$(BIN)/python -m tests.faults.continue_processes
-	@$(BIN)/python -m tests.faults.recovery
 	@$(BIN)/python -m tests.faults.long_turn
 	@$(BIN)/python -m scripts.readme
 

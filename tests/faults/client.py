@@ -99,11 +99,6 @@ class Stream:
         return self.status == 200 and "start" in self.kinds
 
     @property
-    def replayed(self) -> bool:
-        """It came from the store, and nothing was run for it."""
-        return any(event["type"] == "data-session" and event["data"].get("replayed") for event in self.events)
-
-    @property
     def tool_results(self) -> dict[str, Any]:
         """What each tool call came to, as far as it was shown."""
         return {
@@ -122,10 +117,6 @@ class Stream:
     def text_before(self, moment: float) -> str:
         """The text that had arrived by then."""
         return text_of(b"".join(piece for at, piece in self.pieces if at < moment))
-
-    def problem(self) -> Json:
-        problem: Json = httpx.Response(self.status, content=self.body).json()
-        return problem
 
 
 def text_of(frames: bytes) -> str:
@@ -151,27 +142,19 @@ class Exchange:
 
     async def until(self, happened: Callable[[Stream], bool]) -> Stream:
         """Wait until the client has seen something. Fails when the response ends before."""
-        while not happened(self.stream):
-            assert not self.stream.ended, f"{self.stream.status} {self.stream.body.decode()}"
-            self._changed.clear()
-            await self._changed.wait()
+        await self.shows(happened)
+        assert happened(self.stream), f"{self.stream.status} {self.stream.body.decode()}"
         return self.stream
 
     async def seen(self, kind: str, times: int = 1) -> Stream:
         return await self.until(lambda stream: stream.kinds.count(kind) >= times)
 
-    async def shows(self, kind: str) -> bool:
+    async def shows(self, happened: Callable[[Stream], bool]) -> bool:
         """Wait until the client has seen something, or for the end of the response. Returns which it was."""
-        while kind not in self.stream.kinds and not self.stream.ended:
+        while not happened(self.stream) and not self.stream.ended:
             self._changed.clear()
             await self._changed.wait()
         return not self.stream.ended
-
-    async def responds(self) -> None:
-        """Wait for the first bytes of the response, or for its end."""
-        while not self.stream.pieces and not self.stream.ended:
-            self._changed.clear()
-            await self._changed.wait()
 
     async def leave(self) -> None:
         """Break the connection off."""
@@ -276,6 +259,13 @@ class Client:
     async def say(self, text: str, message_id: str | None = None) -> Stream:
         """Send a message and read the answer to its end."""
         return await self.ask(text, message_id).end()
+
+    async def read_on(self, exchange: Exchange | None = None) -> list[Stream]:
+        """Read to the end of an answer, as a page does: a stream that ends without `finish` is resumed."""
+        streams = [await (exchange or self.resume()).end()]
+        while streams[-1].finished_as is None:
+            streams.append(await self.resume().end())
+        return streams
 
     async def accepted(self, text: str, message_id: str | None = None) -> Stream:
         """Send a message as often as the session is busy, until it is answered."""

@@ -1,22 +1,24 @@
-"""The second half of `make continue`: real processes are killed, and a turn kills every process that works on it."""
+"""The second part of `make continue`: real processes are killed, and a turn kills every process that works on it.
+
+Then how long a killed turn takes to be finished, with the lease and the sweep as deployed.
+"""
 
 import asyncio
 import logging
 import random
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.faults import second_kills, wire
-from tests.faults.client import Client, a_moment
-from tests.faults.house import LEASE_SECONDS, House, open_house, open_servers
-from tests.faults.second_kills import ColdKills, SecondKill
-from tests.faults.truth import Tally
+from omniagent.settings import Settings
+from tests.faults import wire
+from tests.faults.client import Client
+from tests.faults.house import FUNCTIONS_THAT_FINISH, LEASE_SECONDS, TALKING, House, Servers, open_house, open_servers
+from tests.faults.second_kills import ColdKills, SecondKill, at_takeover
 from tests.fixtures.zygote import forks
 from tests.turns.counts import write_down
 
-FUNCTIONS = ("chat", "sessions", "run")
-TALKING = '[slow:20][echo:Let me see what I can do for you.][tool:charge {"order": "17"}]'
 SWEPT_SECONDS = 15.0
 """The sweep is once a second here; a process starts, and a busy machine takes its time."""
 KILLS = 10
@@ -25,27 +27,25 @@ SECOND_KILLS = 3
 """Of each kind."""
 MOST_EVENTS = 12
 """A turn sends more: it is killed before its end."""
+DEPLOYED_LEASE_SECONDS = Settings().lease_seconds
+DEPLOYED = {"TICK_SECONDS": str(Settings().tick_seconds), "LEASE_SECONDS": str(DEPLOYED_LEASE_SECONDS)}
+DEPLOYED_SWEEP_SECONDS = 60.0
+RECOVERIES = 3
+"""Of each kind."""
 
 
-async def ended(house: House, client: Client) -> str:
-    """Wait for the stored answer, without asking anybody for it. Returns its status."""
-    while not (answers := house.read(client).answers):
-        await a_moment()
-    status: str = answers[0]["status"]
-    return status
+async def complete(house: House, client: Client, since: float) -> float:
+    """Wait for the stored answer, without asking anybody for it. Returns the seconds until it was there."""
+    status = (await house.finished(client))["status"]
+    assert status == "complete", status
+    return time.monotonic() - since
 
 
-async def killed(house: House, rng: random.Random) -> float:
-    """Kill a turn at a random event of its stream. Returns the seconds until somebody has finished it."""
+async def killed(house: House, events: int) -> float:
+    """Kill a turn at this event of its stream. Returns the seconds until somebody has finished it."""
     client = house.client()
-    exchange = client.ask(TALKING)
-    events = rng.randint(1, MOST_EVENTS)
-    await exchange.until(lambda stream: len(stream.events) >= events)
-    at = house.kill(client)
-    await exchange.end()
-    status = await ended(house, client)
-    assert status == "complete", f"{status} after a kill at event {events}"
-    return time.monotonic() - at
+    _, at = await house.killed(client, TALKING, lambda stream: len(stream.events) >= events)
+    return await complete(house, client, at)
 
 
 async def killed_in_commit(house: House) -> float:
@@ -57,23 +57,15 @@ async def killed_in_commit(house: House) -> float:
         at = house.kill(client)
         hold.lose()
         await exchange.end()
-    status = await ended(house, client)
-    assert status == "complete", f"{status} after a kill in the commit"
-    return time.monotonic() - at
+    return await complete(house, client, at)
 
 
 async def killed_twice(house: House, second_kill: SecondKill) -> float:
     """Kill a turn, and then the function that is about to continue it."""
     client = house.client()
-    exchange = client.ask(TALKING)
-    await exchange.seen("text-delta", 3)
-    at = time.monotonic()
-    house.kill_process(house.answering(client))
-    await exchange.end()
+    _, at = await house.killed(client, TALKING, lambda stream: stream.kinds.count("text-delta") >= 3)
     await second_kill(house, client)
-    status = await ended(house, client)
-    assert status == "complete", f"{status} after a second kill"
-    return time.monotonic() - at
+    return await complete(house, client, at)
 
 
 async def poisoned(house: House) -> str:
@@ -81,47 +73,88 @@ async def poisoned(house: House) -> str:
     client, other = house.client(), house.client()
     await client.ask("[tool:die {}]").end()
     others = (await other.say("[echo:I am well.]")).text
-    assert await ended(house, client) == "interrupted"
+    assert (await house.finished(client))["status"] == "interrupted"
     await house.log.has("dead turn closed")
     return others
 
 
+async def kill_processes(servers: Servers) -> None:
+    rng, cold_kills = random.Random(1), ColdKills(forks())
+    async with open_house(servers, functions=FUNCTIONS_THAT_FINISH, launcher=cold_kills.launcher) as house:
+        seconds = [await killed(house, rng.randint(1, MOST_EVENTS)) for _ in range(KILLS)]
+        longest = max(seconds + [await killed_in_commit(house) for _ in range(COMMIT_KILLS)])
+        assert longest <= LEASE_SECONDS + SWEPT_SECONDS
+        write_down(
+            "processes",
+            f"{KILLS} killed at an event of their stream and {COMMIT_KILLS} in the commit of their answer, all "
+            f"complete without any request, longest {longest:.1f} s (lease {LEASE_SECONDS:g} s)",
+        )
+        kinds: dict[str, SecondKill] = {
+            "the run function in its cold start": cold_kills.next_start,
+            "the run function before its takeover": at_takeover("request"),
+            "the run function after its takeover": at_takeover("answer"),
+        }
+        times = {
+            name: max([await killed_twice(house, kill) for _ in range(SECOND_KILLS)]) for name, kill in kinds.items()
+        }
+        assert max(times.values()) <= LEASE_SECONDS + SWEPT_SECONDS, times
+        listed = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in times.items())
+        write_down(
+            "killed as well",
+            f"{SECOND_KILLS} of each, all complete without any request, longest from the turn's own kill: {listed} "
+            f"(lease {LEASE_SECONDS:g} s)",
+        )
+        others = await poisoned(house)
+        write_down("poisoned", f"interrupted and counted for its alarm; another user meanwhile: {others!r}")
+
+
+async def by_page(client: Client, _: str) -> None:
+    """A page reads the answer, and resumes whenever its stream ends."""
+    assert (await client.read_on())[-1].finished_as == "complete"
+
+
+async def by_retry(client: Client, message_id: str) -> None:
+    """The client sends its message again."""
+    assert (await client.say(TALKING, message_id)).finished_as == "complete"
+
+
+async def by_nobody(_: Client, __: str) -> None:
+    """Only the sweep comes."""
+
+
+async def recovered(house: House, look: Callable[[Client, str], Awaitable[None]]) -> float:
+    client = house.client()
+    dead, at = await house.killed(client, TALKING, lambda stream: stream.kinds.count("text-delta") >= 3)
+    await look(client, str(dead.message_id))
+    return await complete(house, client, at)
+
+
+async def measure_recovery(servers: Servers) -> None:
+    kinds = {
+        "with an open page": (by_page, DEPLOYED_LEASE_SECONDS + 3),
+        "with a retry": (by_retry, DEPLOYED_LEASE_SECONDS + 3),
+        "without a client": (by_nobody, 75.0),
+    }
+    longest: dict[str, float] = {}
+    async with open_house(
+        servers, DEPLOYED, functions=FUNCTIONS_THAT_FINISH, sweep_seconds=DEPLOYED_SWEEP_SECONDS
+    ) as house:
+        await house.warm_up()
+        for name, (look, _) in kinds.items():
+            longest[name] = max(await asyncio.gather(*(recovered(house, look) for _ in range(RECOVERIES))))
+    listed = ", ".join(f"{longest[name]:.1f} s {name} (limit {limit:g} s)" for name, (_, limit) in kinds.items())
+    result = f"the slowest of {RECOVERIES} killed turns was stored after {listed}"
+    print(f"lease {DEPLOYED_LEASE_SECONDS:g} s, sweep every {DEPLOYED_SWEEP_SECONDS:g} s: {result}")
+    assert all(longest[name] <= limit for name, (_, limit) in kinds.items()), longest
+    write_down("recovery", result)
+
+
 async def main() -> None:
     logging.disable(logging.CRITICAL)
-    rng = random.Random(1)
-    cold_kills = ColdKills(forks())
     with tempfile.TemporaryDirectory() as folder:
-        async with (
-            open_servers(Path(folder)) as servers,
-            open_house(servers, Tally(), functions=FUNCTIONS, launcher=cold_kills.launcher) as house,
-        ):
-            seconds = [await killed(house, rng) for _ in range(KILLS)]
-            in_commit = [await killed_in_commit(house) for _ in range(COMMIT_KILLS)]
-            longest = max(seconds + in_commit)
-            assert longest <= LEASE_SECONDS + SWEPT_SECONDS
-            write_down(
-                "processes",
-                f"{KILLS} killed at an event of their stream and {COMMIT_KILLS} in the commit of their answer, all "
-                f"complete without any request, longest {longest:.1f} s (lease {LEASE_SECONDS:g} s)",
-            )
-            kinds: dict[str, SecondKill] = {
-                "the run function in its cold start": cold_kills.of("run"),
-                "the run function before its takeover": second_kills.before_takeover,
-                "the run function after its takeover": second_kills.after_takeover,
-            }
-            times = {
-                name: max([await killed_twice(house, kill) for _ in range(SECOND_KILLS)])
-                for name, kill in kinds.items()
-            }
-            assert max(times.values()) <= LEASE_SECONDS + SWEPT_SECONDS, times
-            listed = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in times.items())
-            write_down(
-                "killed as well",
-                f"{SECOND_KILLS} of each, all complete without any request, longest from the turn's own kill: {listed} "
-                f"(lease {LEASE_SECONDS:g} s)",
-            )
-            others = await poisoned(house)
-            write_down("poisoned", f"interrupted and counted for its alarm; another user meanwhile: {others!r}")
+        async with open_servers(Path(folder)) as servers:
+            await kill_processes(servers)
+            await measure_recovery(servers)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 """The product under fault: real processes, with a proxy before each server that they call."""
 
 import asyncio
-import os
-import signal
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,8 +23,8 @@ from local.ports import LOOPBACK
 from local.stack import StackOptions, local_stack
 from local.template import Function, Template
 from omniagent.aio import cancelled
-from tests.faults.client import Client, Json, Stream
-from tests.faults.truth import Conversation, Tally, check, check_closed, read_log
+from tests.faults.client import Client, Json, Stream, a_moment
+from tests.faults.truth import Conversation, check_closed, examine, read_log
 from tests.fixtures.endings import ended_in_time
 from tests.fixtures.functions import functions_with
 from tests.fixtures.proxy import Proxy, proxy_to
@@ -46,6 +44,9 @@ SETTINGS = {
 SWEEP = b'{"kind": "sweep"}'
 SWEEP_SECONDS = 1.0
 """As deployed, the schedule is once a minute."""
+FUNCTIONS_THAT_FINISH = ("chat", "sessions", "run")
+"""With these somebody looks after turns."""
+TALKING = '[slow:20][echo:Let me see what I can do for you.][tool:charge {"order": "17"}]'
 AGENT = Path(__file__).parent / "function" / "agent.py"
 SPARE_PROCESSES = 4
 
@@ -132,7 +133,6 @@ class House:
     emulator: Emulator
     database: Database[Json]
     http: httpx.AsyncClient
-    tally: Tally
     table: str
     log: Log
     has_run: bool
@@ -175,28 +175,36 @@ class House:
 
         A replacement starts beside the test, where there are few to spare.
         """
-        self.kill_process(self.answering(client))
+        self.emulator.kill(self.answering(client))
         idle = [process for process in self.emulator.processes("chat") if process.state is State.IDLE]
         if len(idle) < SPARE_PROCESSES:
-            task = asyncio.create_task(self.warm_up(len(idle) + 1))
+            task = asyncio.create_task(self._wait_for_work(len(idle) + 1))
             self._warming.add(task)
             task.add_done_callback(self._warming.discard)
         return time.monotonic()
 
-    def kill_process(self, pid: int) -> None:
-        self.emulator.kill(pid)
-        self.tally.kills += 1
+    async def killed(
+        self, client: Client, text: str, happened: Callable[[Stream], bool], message_id: str | None = None
+    ) -> tuple[Stream, float]:
+        """Ask, and kill the process once this was seen of the answer. Returns what was seen, and when that was."""
+        exchange = client.ask(text, message_id)
+        await exchange.until(happened)
+        at = self.kill(client)
+        return await exchange.end(), at
 
-    def freeze(self, pid: int) -> None:
-        os.killpg(pid, signal.SIGSTOP)
+    async def finished(self, client: Client) -> Json:
+        """Wait for the session's first answer, without asking anybody for it."""
+        while not (answers := self.read(client).answers):
+            await a_moment()
+        return answers[0]
 
-    def thaw(self, pid: int) -> None:
-        os.killpg(pid, signal.SIGCONT)
-
-    async def warm_up(self, processes: int = SPARE_PROCESSES) -> None:
+    async def warm_up(self) -> None:
         """See to it that some processes wait for work, with all their connections made."""
         if self.has_run:
             await self.emulator.invoke("run", SWEEP)
+        await self._wait_for_work(SPARE_PROCESSES)
+
+    async def _wait_for_work(self, processes: int) -> None:
         idlers = [self.client().resume() for _ in range(processes)]
         await asyncio.gather(*(idler.end() for idler in idlers))
 
@@ -206,19 +214,19 @@ class House:
     def read(self, client: Client) -> Conversation:
         return Conversation.read(self.database, client)
 
-    def log_of(self, client: Client, turn_id: str) -> list[list[bytes]]:
-        return read_log(self.servers.aws.dynamodb, self.table, self.read(client).key, turn_id)
-
     def check(self, client: Client) -> Conversation:
-        """Hold the client's session against the promises."""
+        """Hold the client's session, which is at rest, against P1 to P5."""
         conversation = self.read(client)
-        check(conversation, client.streams, self.tally)
+        findings = examine(conversation, client.streams)
+        assert not findings, str(findings)
         return conversation
 
     def check_closed(self, client: Client, stream: Stream) -> Json:
         """Hold the answer of a turn that was killed and closed against what the client had got of it."""
-        answer = self.read(client).by_node[stream.answer_id]
-        check_closed(answer, stream, self.log_of(client, stream.answer_id), self.registry.journal)
+        conversation = self.read(client)
+        log = read_log(self.servers.aws.dynamodb, self.table, conversation.key, stream.answer_id)
+        answer = conversation.by_node[stream.answer_id]
+        check_closed(answer, stream, log, self.registry.journal)
         return answer
 
     async def logged(self, text: str, stream: Stream) -> None:
@@ -229,7 +237,6 @@ class House:
 @asynccontextmanager
 async def open_house(
     servers: Servers,
-    tally: Tally,
     settings: Mapping[str, str] | None = None,
     *,
     functions: tuple[str, ...] = ("chat", "sessions"),
@@ -278,7 +285,6 @@ async def open_house(
             emulator=running.emulator,
             database=mongo["omniagent"],
             http=http,
-            tally=tally,
             table=table.name,
             log=log,
             has_run="run" in functions,

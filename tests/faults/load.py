@@ -155,11 +155,12 @@ class User:
                 send = partial(self.client.ask, prompt.text, message_id, policy)
                 exchange = send()
                 reading.create_task(self._answered(send, begun=exchange))
-                await exchange.responds()
+                await exchange.shows(lambda stream: bool(stream.pieces))
                 return exchange
 
             running = await sent(*self._message("long", "tool"), None)
-            await running.shows(self._chance.choice(["start", "text-delta"]))
+            kind = self._chance.choice(["start", "text-delta"])
+            await running.shows(lambda stream: kind in stream.kinds)
             for _ in range(2 if busy == "queue" else 1):
                 await sent(*self._message("plain"), busy)
 
@@ -244,7 +245,7 @@ class User:
     async def _read(self, send: Callable[[], Exchange], habit: str) -> Stream:
         """Read an answer as people do: from two pages, with a finger on Stop, or with the connection lost."""
         exchange = send()
-        if not habit or not await exchange.shows("text-delta"):
+        if not habit or not await exchange.shows(lambda stream: "text-delta" in stream.kinds):
             return await exchange.end()
         match habit:
             case "follow":

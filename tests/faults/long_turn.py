@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from omniagent.settings import Settings
-from tests.faults.client import Client, Exchange, Stream
+from tests.faults.client import Client, Stream
 from tests.faults.house import House, open_house, open_servers
-from tests.faults.truth import Tally
 from tests.turns.counts import write_down
 
 FUNCTION_SECONDS = 20
@@ -69,15 +68,10 @@ class Reading:
 
 async def read(client: Client, question: str) -> Reading:
     """Ask, and read the answer to its end."""
-    began, streams = time.monotonic(), list[Stream]()
-    exchange: Exchange = client.ask(question)
-    while True:
-        stream = await exchange.end()
-        assert stream.status == 200, f"{stream.status} {stream.body.decode()}"
-        streams.append(stream)
-        if stream.finished_as is not None:
-            return Reading(streams, time.monotonic() - began)
-        exchange = client.resume()
+    began = time.monotonic()
+    streams = await client.read_on(client.ask(question))
+    assert {stream.status for stream in streams} == {200}
+    return Reading(streams, time.monotonic() - began)
 
 
 def parts_of(house: House, client: Client) -> list[dict[str, Any]]:
@@ -90,12 +84,12 @@ async def main() -> None:
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
         async with open_servers(Path(folder)) as servers:
-            async with open_house(servers, Tally(), SETTINGS) as house:
+            async with open_house(servers, SETTINGS) as house:
                 client = house.client()
                 await read(client, prompt(1))
                 undisturbed = parts_of(house, client)
             limits: dict[str, Any] = {"timeout": FUNCTION_SECONDS, "run_timeout": FUNCTION_SECONDS}
-            async with open_house(servers, Tally(), SETTINGS, functions=FUNCTIONS, **limits) as house:
+            async with open_house(servers, SETTINGS, functions=FUNCTIONS, **limits) as house:
                 await house.client().say("[echo:Hello.]")
                 client = house.client()
                 reading = await read(client, prompt(TOKEN_MILLISECONDS))

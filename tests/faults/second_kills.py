@@ -1,4 +1,4 @@
-"""Kills of the functions that look after a turn whose own process was killed."""
+"""Kills of the run function, which looks after a turn whose own process was killed."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from local.emulator.sandbox import Sandbox
 from tests.faults import wire
 from tests.faults.client import Client
 from tests.faults.house import House
-from tests.fixtures.proxy import Hold
+from tests.fixtures.proxy import Side
 
 SecondKill = Callable[[House, Client], Awaitable[None]]
 
@@ -20,44 +20,29 @@ class ColdKills:
 
     def __init__(self, launcher: NewLauncher) -> None:
         self._launcher = launcher
-        self._left: dict[str, int] = {}
+        self.doomed: set[str] = set()
+        """The functions whose next start is killed."""
 
-    def next_start(self, house: House, function: str) -> None:
-        """Have the function's next invocation start cold, and kill that start."""
-        self._left[function] = 1
-        for process in house.emulator.processes(function):
-            house.kill_process(process.pid)
-
-    def of(self, function: str) -> SecondKill:
-        async def kill(house: House, _: Client) -> None:
-            self.next_start(house, function)
-
-        return kill
-
-    def left(self, function: str) -> int:
-        """How many starts are still to be killed."""
-        return self._left.get(function, 0)
+    async def next_start(self, house: House, _: Client) -> None:
+        """Have the next invocation of the run function start cold, and kill that start."""
+        self.doomed.add("run")
+        for process in house.emulator.processes("run"):
+            house.emulator.kill(process.pid)
 
     def launcher(self, sandbox: Sandbox, variables: Mapping[str, str], on_line: Callable[[str], None]) -> Launcher:
-        return _Doomed(self, sandbox.function.short_name, self._launcher(sandbox, variables, on_line))
-
-    def take(self, function: str) -> bool:
-        """Return whether a process that has just been started is to be killed."""
-        if not self.left(function):
-            return False
-        self._left[function] -= 1
-        return True
+        return _Doomed(self.doomed, sandbox.function.short_name, self._launcher(sandbox, variables, on_line))
 
 
 class _Doomed:
-    def __init__(self, kills: ColdKills, function: str, launcher: Launcher) -> None:
-        self._kills = kills
+    def __init__(self, doomed: set[str], function: str, launcher: Launcher) -> None:
+        self._doomed = doomed
         self._function = function
         self._inner = launcher
 
     async def launch(self, runtime_api: str) -> Launched:
         launched = await self._inner.launch(runtime_api)
-        if self._kills.take(self._function):
+        if self._function in self._doomed:
+            self._doomed.discard(self._function)
             with suppress(ProcessLookupError):
                 os.kill(launched.pid, signal.SIGKILL)
         return launched
@@ -66,22 +51,15 @@ class _Doomed:
         await self._inner.close()
 
 
-async def before_takeover(house: House, client: Client) -> None:
-    """Kill the run function before it has taken over the client's turn, which it has found dead."""
-    async with house.storage.holding(wire.takeover(client.session), "request") as hold:
-        await _killed(house, client, "run", hold)
+def at_takeover(side: Side) -> SecondKill:
+    """Kill the run function when it asks for a turn that it has found dead, or has just taken it over."""
 
+    async def kill(house: House, client: Client) -> None:
+        async with house.storage.holding(wire.takeover(client.session), side) as hold:
+            await hold.reached()
+            for process in house.emulator.running("run"):
+                if client.session.encode() in process.event:
+                    house.emulator.kill(process.pid)
+            hold.lose()
 
-async def after_takeover(house: House, client: Client) -> None:
-    """Kill the run function when it has just taken over the client's turn."""
-    async with house.storage.holding(wire.takeover(client.session), "answer") as hold:
-        await _killed(house, client, "run", hold)
-
-
-async def _killed(house: House, client: Client, function: str, hold: Hold) -> None:
-    await hold.reached()
-    session = client.session.encode()
-    for process in house.emulator.running(function):
-        if session in process.event:
-            house.kill_process(process.pid)
-    hold.lose()
+    return kill

@@ -27,7 +27,7 @@ from tests.faults.evidence import evidence
 from tests.faults.examination import examine_session
 from tests.faults.house import House, open_house, open_servers
 from tests.faults.load import STUCK_SECONDS, Crowd, User
-from tests.faults.truth import Findings, Tally, steering_ids
+from tests.faults.truth import Findings, steering_ids
 from tests.faults.weather import LEASE_SECONDS, SERVERS, Weather
 
 SKEW_SECONDS = LEASE_SECONDS / 4
@@ -109,9 +109,6 @@ async def soak(house: House, size: Size, say: Say = lambda _: None) -> Report:
         if user.findings:
             say(evidence(house, user))
         findings.add(user.findings)
-    house.tally.turns += crowd.diary.turns.total()
-    house.tally.waits += crowd.diary.waits
-    house.tally.findings.add(findings)
     numbers = _numbers(crowd, weather, bills, house)
     return Report({**numbers, "minutes": round((time.monotonic() - started) / 60, 1)}, findings)
 
@@ -194,7 +191,7 @@ async def run(size: Size) -> int:
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         async with (
             open_servers(Path(folder)) as servers,
-            open_house(servers, Tally(), SETTINGS, functions=FUNCTIONS, **LIMITS) as house,
+            open_house(servers, SETTINGS, functions=FUNCTIONS, **LIMITS) as house,
         ):
             await house.warm_up()
             report = await soak(house, size, lambda line: print(line, flush=True))

@@ -6,15 +6,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from omniagent.session.ids import new_id
-from tests.faults import second_kills
-from tests.faults.client import Client, Exchange, Json, Stream, a_moment
-from tests.faults.house import LEASE_SECONDS, House, Servers, open_house
-from tests.faults.second_kills import ColdKills, SecondKill
-from tests.faults.truth import Tally
+from tests.faults.client import Client, Stream, a_moment
+from tests.faults.house import FUNCTIONS_THAT_FINISH, LEASE_SECONDS, TALKING, House, Servers, open_house
+from tests.faults.second_kills import ColdKills, at_takeover
 from tests.fixtures.zygote import forks
 
-TALKING = '[slow:20][echo:Let me see what I can do.][tool:charge {"order": "17"}]'
-FUNCTIONS = ("chat", "sessions", "run")
 IN_TIME_SECONDS = LEASE_SECONDS + 60
 """Nobody waits so long. A busy machine may need a part of it to start processes."""
 
@@ -25,67 +21,43 @@ def kills() -> ColdKills:
 
 
 @pytest.fixture(scope="module")
-async def watched(servers: Servers, tally: Tally, kills: ColdKills) -> AsyncIterator[House]:
-    async with open_house(servers, tally, functions=FUNCTIONS, launcher=kills.launcher) as house:
+async def watched(servers: Servers, kills: ColdKills) -> AsyncIterator[House]:
+    async with open_house(servers, functions=FUNCTIONS_THAT_FINISH, launcher=kills.launcher) as house:
         yield house
 
 
-async def finished(house: House, client: Client) -> Json:
-    """Wait for the stored answer, without asking anybody for it."""
+async def check_finished(house: House, client: Client, answer_id: str) -> None:
+    """The turn is completed in time, without asking anybody for it, and its tool has run once."""
     async with asyncio.timeout(IN_TIME_SECONDS):
-        while not (answers := list(house.read(client).answers)):
-            await a_moment()
-    return answers[0]
-
-
-async def killed_at(house: House, client: Client, kind: str, times: int) -> str:
-    """Ask, and kill the process at this place of its stream. Returns the id of the answer."""
-    exchange = client.ask(TALKING)
-    await exchange.seen(kind, times)
-    house.kill_process(house.answering(client))
-    return (await exchange.end()).answer_id
-
-
-async def read_on(client: Client, reader: Exchange) -> Stream:
-    """Read to the end of the answer, as a page does: a stream that ends without `finish` is resumed."""
-    stream = await reader.end()
-    async with asyncio.timeout(IN_TIME_SECONDS):
-        while stream.finished_as is None:
-            stream = await client.resume().end()
-    return stream
-
-
-async def test_killed_turn_is_finished_although_a_cold_start_is_killed_as_well(
-    watched: House, kills: ColdKills
-) -> None:
-    client = watched.client()
-    answer_id = await killed_at(watched, client, "text-delta", 3)
-    kills.next_start(watched, "run")
-    answer = await finished(watched, client)
+        answer = await house.finished(client)
     assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
-    assert watched.servers.ledger.read_text().count(answer_id) == 1
-    assert kills.left("run") == 0
+    assert house.servers.ledger.read_text().count(answer_id) == 1
+
+
+async def read_on(client: Client) -> Stream:
+    async with asyncio.timeout(IN_TIME_SECONDS):
+        return (await client.read_on())[-1]
 
 
 async def test_a_killed_turn_is_finished_unasked_and_a_reader_sees_it_go_on(watched: House) -> None:
     client = watched.client()
-    answer_id = await killed_at(watched, client, "tool-output-available", 1)
-    stream, answer = await asyncio.gather(read_on(client, client.resume()), finished(watched, client))
-    assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
-    assert (stream.answer_id, stream.finished_as) == (answer_id, "complete")
-    assert watched.servers.ledger.read_text().count(answer_id) == 1
+    dead, _ = await watched.killed(client, TALKING, lambda stream: "tool-output-available" in stream.kinds)
+    stream, _ = await asyncio.gather(read_on(client), check_finished(watched, client, dead.answer_id))
+    assert (stream.answer_id, stream.finished_as) == (dead.answer_id, "complete")
 
 
-@pytest.mark.parametrize("second_kill", [second_kills.before_takeover, second_kills.after_takeover])
+@pytest.mark.parametrize("stage", ["in its cold start", "before its takeover", "after its takeover"])
 async def test_a_killed_turn_is_finished_although_who_looks_after_it_is_killed_as_well(
-    watched: House, second_kill: SecondKill
+    watched: House, kills: ColdKills, stage: str
 ) -> None:
     client = watched.client()
-    answer_id = await killed_at(watched, client, "text-delta", 3)
-    await second_kill(watched, client)
-    answer = await finished(watched, client)
-    assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
-    assert watched.servers.ledger.read_text().count(answer_id) == 1
+    dead, _ = await watched.killed(client, TALKING, lambda stream: stream.kinds.count("text-delta") >= 3)
+    if stage == "in its cold start":
+        await kills.next_start(watched, client)
+    else:
+        await at_takeover("request" if stage == "before its takeover" else "answer")(watched, client)
+    await check_finished(watched, client, dead.answer_id)
+    assert not kills.doomed
 
 
 async def test_a_background_turn_is_finished_although_its_run_function_is_killed(watched: House) -> None:
@@ -97,27 +69,25 @@ async def test_a_background_turn_is_finished_although_its_run_function_is_killed
             await a_moment()
     reader = client.resume()
     await reader.seen("text-delta", 3)
-    session = client.session.encode()
-    running = [process for process in watched.emulator.running("run") if session in process.event]
-    for process in running:
-        watched.kill_process(process.pid)
-    answer = await finished(watched, client)
+    for process in watched.emulator.running("run"):
+        if client.session.encode() in process.event:
+            watched.emulator.kill(process.pid)
+    async with asyncio.timeout(IN_TIME_SECONDS):
+        answer = await watched.finished(client)
     assert answer["status"] == "complete"
     charged = watched.servers.ledger.read_text().count(answer["client_message_id"])
     assert charged <= 1, "its process may have died in the tool, which does not say that it may run again"
     assert len(watched.read(client).questions) == 1
 
 
-async def test_a_turn_that_outlives_its_invocation_goes_on_in_the_run_function(servers: Servers, tally: Tally) -> None:
+async def test_a_turn_that_outlives_its_invocation_goes_on_in_the_run_function(servers: Servers) -> None:
     pause = '[tool:pause {"seconds": 1.5}]'
     prompt = f'[tool:charge {{"order": "o2"}}] [then] {pause} [then] {pause} [then] {pause} [then] [echo:Arrived.]'
-    async with open_house(servers, tally, functions=FUNCTIONS, timeout=5) as house:
+    async with open_house(servers, functions=FUNCTIONS_THAT_FINISH, timeout=5) as house:
         client = house.client()
         first = await client.ask(prompt).end()
         assert (first.status, first.finished_as, first.done) == (200, None, False), "it goes on elsewhere"
-        stream = await read_on(client, client.resume())
-        answer = await finished(house, client)
-        assert (answer["status"], answer["client_message_id"]) == ("complete", first.answer_id)
+        stream = await read_on(client)
+        await check_finished(house, client, first.answer_id)
         assert (stream.answer_id, stream.finished_as) == (first.answer_id, "complete")
         assert stream.text.endswith("Arrived.")
-        assert servers.ledger.read_text().count(first.answer_id) == 1

@@ -80,12 +80,11 @@ async def live_through(house: House, stage: Stage) -> Aftermath:
     async with proxy.holding(stage.held(client.session), "answer" if stage.answered else "request") as hold:
         exchange = client.ask(stage.prompt)
         await hold.reached()
-        killed_at = house.kill(client)
+        house.kill(client)
         if not stage.arrives_late:
             hold.lose()
         dead = await exchange.end()
     after = await client.accepted("[echo:next]")
-    house.tally.waits.append(after.began_at - killed_at)
     return Aftermath(client, dead, after)
 
 

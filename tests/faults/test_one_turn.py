@@ -1,7 +1,8 @@
 """Readers, kills and a freeze of one turn, seen by clients of processes that share nothing."""
 
 import asyncio
-import uuid
+import os
+import signal
 
 from omniagent.errors import TurnLost
 from tests.faults import wire
@@ -37,23 +38,18 @@ async def test_regeneration_that_is_killed_is_finished_by_its_reader(house: Hous
     answering = house.answering(client)
     follower = client.resume()
     await follower.seen("start")
-    house.kill_process(answering)
+    house.emulator.kill(answering)
     dead = await exchange.end()
-    while (stream := await follower.end()).finished_as is None:  # it had shown a step that is generated again
-        follower = client.resume()
+    *_, stream = await client.read_on(follower)  # it had shown a step that is generated again
 
     assert (stream.answer_id, stream.finished_as) == (dead.answer_id, "complete")
     assert [answer["client_message_id"] for answer in house.check(client).answers] == [dead.answer_id]
 
 
 async def test_same_message_again_finishes_the_same_turn(house: House) -> None:
-    client = house.client()
-    message_id = uuid.uuid4().hex
-    exchange = client.ask("[slow:20][long:60]", message_id)
-    await exchange.seen("text-delta", 20)
-    house.kill(client)
-    dead = await exchange.end()
-    again = await client.say("[slow:20][long:60]", message_id)
+    client, prompt = house.client(), "[slow:20][long:60]"
+    dead, _ = await house.killed(client, prompt, lambda stream: stream.kinds.count("text-delta") >= 20)
+    again = await client.say(prompt, dead.message_id)
 
     assert (again.finished_as, again.turn_number, again.answer_id) == ("complete", dead.turn_number, dead.answer_id)
     assert again.text.startswith(dead.text)
@@ -66,11 +62,11 @@ async def test_a_transaction_that_thaws_is_not_committed_any_more(house: House) 
         exchange = client.ask("[echo:too late]")
         await hold.reached()
         frozen = house.answering(client)
-        house.freeze(frozen)
+        os.killpg(frozen, signal.SIGSTOP)
         after = await client.accepted("[echo:in the meantime]")
         before = house.check(client)
         hold.let_pass()
-        house.thaw(frozen)
+        os.killpg(frozen, signal.SIGCONT)
         stream = await exchange.end()
 
     assert after.finished_as == "complete"

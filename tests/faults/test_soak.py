@@ -2,10 +2,9 @@
 
 from tests.faults.house import Servers, open_house
 from tests.faults.soak import FUNCTIONS, LIMITS, SETTINGS, SHORT, soak
-from tests.faults.truth import Tally
 
 
-async def test_no_turn_is_lost_doubled_stuck_or_diverging_whatever_breaks(servers: Servers, tally: Tally) -> None:
-    async with open_house(servers, tally, SETTINGS, functions=FUNCTIONS, **LIMITS) as house:
+async def test_no_turn_is_lost_doubled_stuck_or_diverging_whatever_breaks(servers: Servers) -> None:
+    async with open_house(servers, SETTINGS, functions=FUNCTIONS, **LIMITS) as house:
         report = await soak(house, SHORT, print)
     assert not report.findings, str(report.findings)

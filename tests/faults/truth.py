@@ -54,25 +54,6 @@ class Findings:
         return "\n".join(f"{kind}: {what}" for kind, seen in vars(self).items() for what in seen) or "nothing"
 
 
-@dataclass
-class Tally:
-    """What the whole run came to."""
-
-    turns: int = 0
-    kills: int = 0
-    findings: Findings = field(default_factory=Findings)
-    waits: list[float] = field(default_factory=list)
-    """From each kill to the next turn that its session accepted, in seconds."""
-
-    def __str__(self) -> str:
-        longest = f"{max(self.waits):.1f} s" if self.waits else "none was waited for"
-        found = ", ".join(f"{kind} {count}" for kind, count in self.findings.counts.items())
-        return (
-            f"turns run {self.turns}, kills {self.kills}, {found}, "
-            f"longest time from a kill until the session accepted the next turn {longest}"
-        )
-
-
 @dataclass(frozen=True)
 class Conversation:
     """A session as MongoDB holds it, with the messages of all its branches, each after its parent."""
@@ -134,14 +115,6 @@ class Conversation:
             turn = self.document["turn"]
             return turn is None or turn["state"] == "waiting"
         return any(message_id in said_in(each) and (_is_answer(each) or self.answers_to(each)) for each in self.nodes)
-
-
-def check(conversation: Conversation, streams: Sequence[Stream], tally: Tally) -> None:
-    """Hold a session at rest against P1 to P5, whatever had happened to it."""
-    findings = examine(conversation, streams)
-    tally.turns += len(conversation.questions)
-    tally.findings.add(findings)
-    assert not findings, str(findings)
 
 
 def examine(conversation: Conversation, streams: Sequence[Stream]) -> Findings:

@@ -1,7 +1,9 @@
 """Faults while people talk: kills, freezes, servers that are gone, silent or slow."""
 
 import asyncio
+import os
 import random
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -104,7 +106,7 @@ class Weather:
             await asyncio.sleep(POLL_SECONDS)
 
     def _end(self, process: Process) -> None:
-        self.house.kill_process(process.pid)
+        self.house.emulator.kill(process.pid)
         self.house.log.add("kill", f"{process.function} {process.request_id}: {process.event.decode()}")
         self.counts["kills"] += 1
         self.counts[f"kills {process.function}"] += 1
@@ -112,12 +114,12 @@ class Weather:
     async def _freeze(self) -> None:
         pid = (await self._any_running("chat")).pid
         with suppress(ProcessLookupError):  # it may be killed meanwhile
-            self.house.freeze(pid)
+            os.killpg(pid, signal.SIGSTOP)
             self.counts["freezes"] += 1
             try:
                 await asyncio.sleep(self.chance.uniform(*FREEZE_SECONDS))
             finally:
-                self.house.thaw(pid)
+                os.killpg(pid, signal.SIGCONT)
 
     async def _partition(self, server: str) -> None:
         """Cut a server off: connections are refused, hang, or lose their answers."""
