@@ -20,7 +20,7 @@ from omniagent import (
     tool,
 )
 from omniagent.ai.operator import TurnOperator
-from omniagent.messages import Part, SteeringPart, TextPart
+from omniagent.messages import Part, ReasoningPart, SteeringPart, TextPart, ToolPart
 from omniagent.providers import LLMProvider
 from omniagent.session.live import SessionHead, SessionMessage
 from omniagent.settings import Busy
@@ -176,6 +176,21 @@ async def texts_of(*streams: AnswerStream) -> list[str]:
 def parts_of(frames: bytes) -> list[Part]:
     """Return the answer that a stream shows."""
     return replayed(frame.removeprefix(b"data: ") for frame in frames.split(b"\n\n") if frame[:1] == b"d").parts
+
+
+def shown(parts: list[Part]) -> list[Part]:
+    """What a client may see of an answer."""
+    visible = [part for part in parts if not isinstance(part, ReasoningPart) or part.text]
+    return [_public(part) for part in visible]
+
+
+def _public(part: Part) -> Part:
+    match part:
+        case ReasoningPart():
+            return part.model_copy(update={"provider_data": None})
+        case ToolPart():
+            return part.model_copy(update={"error": part.public_error})
+    return part
 
 
 async def until(is_true: Callable[[], Awaitable[bool]]) -> None:

@@ -4,20 +4,18 @@ import asyncio
 import time
 from dataclasses import replace
 
-from omniagent import Agent, tool
-from omniagent.messages import ORPHAN_ERROR, Usage
+import pytest
+
+from omniagent import tool
+from omniagent.messages import ORPHAN_ERROR, ToolPart
+from omniagent.protocol import sse
 from omniagent.session import window
-from omniagent.testing import Gate, ScriptedModel
-from tests.fixtures.conversation import QUICK, Conversation, Json, each_api, events_of, seen
+from omniagent.testing import Gate, ScriptedModel, ToolCall
+from tests.fixtures.answers import answer_of
+from tests.fixtures.conversation import QUICK, Conversation, each_api, events_of, read
 from tests.fixtures.stream import check_order, outline
-from tests.runner.scenarios import SCENARIOS, STEP, agent, call, said, text, used
-from tests.runner.sessions import Sessions, moved_loop
-
-
-def stored_parts(answer: Json) -> list[Json]:
-    """The parts as MongoDB holds them, without the ids and the sealed thoughts that the model invents."""
-    invented = ("call_id", "provider_data", "source_id")
-    return [{name: value for name, value in part.items() if name not in invented} for part in answer["parts"]]
+from tests.runner.scenarios import SCENARIOS, agent, call, text
+from tests.runner.sessions import Sessions, moved_loop, parts_of, shown
 
 
 @each_api
@@ -25,55 +23,52 @@ async def test_mongodb_holds_what_was_streamed_and_the_next_turn_sees_it(convers
     """P5: whatever a turn left behind, the API takes it as history."""
     for number, scenario in enumerate(SCENARIOS, 1):
         asked = conversation.but(agent=agent(), settings=replace(QUICK, **scenario.settings))
-        events = await asked.ask(scenario.prompt)
+        frames = await read(await asked.start(scenario.prompt))
+        events = list(sse.decode(frames))
         check_order(events)
         assert outline(events) == scenario.stream, scenario.name
 
-        *_, question, answer = asked.messages
+        answer = await answer_of(asked.session, number)
+        assert answer is not None
+        assert shown(list(answer.parts)) == shown(parts_of(frames)), scenario.name
+        errors = [part.error for part in answer.parts if isinstance(part, ToolPart) and part.error]
+        assert errors == list(scenario.reads), scenario.name
+        *_, question, stored = asked.messages
         start, finish, data = events[0], *(event for event in events if event["type"] in {"finish", "data-session"})
         assert (question["role"], question["turn_number"], question["status"]) == ("user", number, "complete")
-        assert question["parts"] == [said(scenario.prompt)]
-        assert stored_parts(answer) == scenario.parts, scenario.name
-        assert (answer["role"], answer["turn_number"], answer["status"]) == ("assistant", number, scenario.status)
-        assert answer["client_message_id"] == start["messageId"] == data["data"]["messageId"]
-        assert answer["usage"] == finish["messageMetadata"]["usage"]
-        assert answer["metadata"] == finish["messageMetadata"]
+        assert question["parts"] == [{"type": "text", "text": scenario.prompt}]
+        assert (stored["role"], stored["turn_number"], stored["status"]) == ("assistant", number, scenario.status)
+        assert stored["client_message_id"] == start["messageId"] == data["data"]["messageId"]
+        assert stored["usage"] == finish["messageMetadata"]["usage"]
+        assert stored["metadata"] == finish["messageMetadata"]
         assert (asked.document["latest_turn_number"], asked.document["turn"]) == (number, None)
     assert outline(await conversation.ask("[echo:All well.]"))[-2:] == ["finish stop", "data-session complete"]
 
 
-@each_api
-async def test_stopped_before_the_first_text(conversation: Conversation) -> None:
-    left = conversation.model.disconnects
-    turn = await conversation.start("[stall:first] Hello?")
-    await conversation.model.until(lambda model: model.active > 0)
-    await conversation.stop()
-    events = await events_of(turn)
+@pytest.mark.parametrize("words", ["", "one two three"])
+@pytest.mark.parametrize("reason", ["cancelled", "deadline"])
+async def test_an_answer_that_is_stopped_or_out_of_time_keeps_its_text(
+    sessions: Sessions, words: str, reason: str
+) -> None:
+    gate = Gate()
+    runner = sessions.runner(ScriptedModel([words, gate, " four"]))
+    turn = await runner.start("Hello?", deadline=time.monotonic() + 600)
+    await gate.reached()
+    if reason == "cancelled":
+        await runner.stop()
+    with moved_loop(600 if reason == "deadline" else 0):
+        events = await events_of(turn)
+        await turn.ended()
     check_order(events)
-    ending = ["abort cancelled", "finish other", "data-session cancelled"]
-    assert outline(events) == ["start", "start-step", "finish-step", *ending]
-    assert (conversation.answer["parts"], conversation.answer["status"]) == ([STEP], "cancelled")
-    await conversation.model.until(lambda model: model.disconnects > left)
+    ending = [f"abort {reason}", "finish other", "data-session cancelled"]
+    assert outline(events) == ["start", "start-step", *text(words), "finish-step", *ending]
+    result = await turn.result()
+    assert (result.status, result.text, result.message) == ("cancelled", words, sessions.messages[-1])
+    assert (result.usage.estimated, result.usage.output_tokens) == (True, bool(words) * window.estimate_text(words))
+    assert result.usage.input_tokens > 0
 
 
-@each_api
-async def test_stopped_during_the_text(conversation: Conversation) -> None:
-    left = conversation.model.disconnects
-    turn = await conversation.start("[stall] [echo:one two three four]")
-    await seen(turn, "text-delta")
-    await conversation.stop()
-    events = await events_of(turn)
-    check_order(events)
-    ending = ["abort cancelled", "finish other", "data-session cancelled"]
-    assert outline(events) == ["start", "start-step", *text("one two three"), "finish-step", *ending]
-    assert (conversation.answer["parts"], conversation.answer["status"]) == ([STEP, said("one two three")], "cancelled")
-    counted = Usage.from_dict(conversation.answer["usage"])
-    assert (counted.estimated, counted.output_tokens) == (True, window.estimate_text("one two three"))
-    assert counted.input_tokens > 0
-    await conversation.model.until(lambda model: model.disconnects > left)
-
-
-async def test_stopped_during_a_tool(conversation: Conversation) -> None:
+async def test_stopped_during_a_tool(sessions: Sessions) -> None:
     running, ended = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -85,50 +80,30 @@ async def test_stopped_during_a_tool(conversation: Conversation) -> None:
         finally:
             ended.set()
 
-    asked = conversation.but(agent=Agent("helper", "", [wait]))
-    turn = await asked.start("[tool:wait {}]")
+    runner = sessions.runner(ScriptedModel(ToolCall("wait", "{}")), wait)
+    turn = await runner.start("Wait")
     await running.wait()
-    await asked.stop()
+    await runner.stop()
     events = await events_of(turn)
     check_order(events)
     assert outline(events) == [
-        "start",
-        "start-step",
-        *call(1, "wait", "{}"),
-        "tool-input-available #1 wait {}",
-        f"tool-output-error #1 {ORPHAN_ERROR}",
-        "finish-step",
-        "abort cancelled",
-        "finish other",
-        "data-session cancelled",
+        *("start", "start-step", *call(1, "wait", "{}"), "tool-input-available #1 wait {}"),
+        *(f"tool-output-error #1 {ORPHAN_ERROR}", "finish-step"),
+        *("abort cancelled", "finish other", "data-session cancelled"),
     ]
-    assert stored_parts(asked.answer) == [STEP, used("wait", {}, error=ORPHAN_ERROR, public=ORPHAN_ERROR)]
-    assert asked.answer["status"] == "cancelled"
+    result = await turn.result()
+    [part] = [part for part in result.parts if isinstance(part, ToolPart)]
+    assert (result.status, part.error, part.public_error, part.done) == ("cancelled", *[ORPHAN_ERROR] * 2, True)
     assert ended.is_set()
 
 
-async def test_out_of_time(sessions: Sessions) -> None:
-    gate = Gate()
-    runner = sessions.runner(ScriptedModel(["one two three", gate, " four"]))
-    turn = await runner.start("Hello?", deadline=time.monotonic() + 600)
-    await gate.reached()
-    with moved_loop(600):
-        events = await events_of(turn)
-        await turn.ended()
-    check_order(events)
-    ending = ["abort deadline", "finish other", "data-session cancelled"]
-    assert outline(events) == ["start", "start-step", *text("one two three"), "finish-step", *ending]
-    assert sessions.history[-1][1:] == ("one two three", "cancelled")
-
-
-async def test_a_tool_whose_timeout_is_longer_than_the_turn_gets_the_time_there_is(conversation: Conversation) -> None:
+async def test_a_tool_whose_timeout_is_longer_than_the_turn_gets_the_time_there_is(sessions: Sessions) -> None:
     @tool(timeout_seconds=600)
     async def quick() -> str:
         """Answer at once."""
         return "in time"
 
-    asked = conversation.but(agent=Agent("helper", "", [quick]))
-    events = await asked.ask("[tool:quick {}] [then] [echo:Done.]", deadline=time.monotonic() + 60)
-    check_order(events)
-    assert 'tool-output-available #1 "in time"' in outline(events)
-    assert asked.answer["status"] == "complete"
+    runner = sessions.runner(ScriptedModel(ToolCall("quick"), "Done."), quick)
+    result = await runner.run("Be quick", deadline=time.monotonic() + 60)
+    assert [part.output for part in result.parts if isinstance(part, ToolPart)] == ["in time"]
+    assert result.status == "complete"

@@ -9,14 +9,13 @@ import pytest
 from omniagent import Query, RunContext, ToolError, tool
 from omniagent.ai.providers.llm_provider import ModelReasoning, ModelReasoningDone, ModelSource, ModelText
 from omniagent.errors import ModelStreamBroken
-from omniagent.messages import Part, ReasoningPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.testing import ScriptedModel, ToolCall
 from omniagent.turns.journal.replay import missing_frames
 from tests.fixtures.answers import answer_of
 from tests.fixtures.conversation import QUICK, read
 from tests.fixtures.examples import examples
-from tests.runner.sessions import Sessions, parts_of
+from tests.runner.sessions import Sessions, parts_of, shown
 
 DEEP = "[" * 3000 + "]" * 3000
 VALUES: list[Any] = [
@@ -70,21 +69,6 @@ class Chaos:
             case "raises":
                 raise RuntimeError("a bug")
         return pick(VALUES)
-
-
-def shown(parts: list[Part]) -> list[Part]:
-    """What a client may see of an answer."""
-    visible = [part for part in parts if not isinstance(part, ReasoningPart) or part.text]
-    return [_public(part) for part in visible]
-
-
-def _public(part: Part) -> Part:
-    match part:
-        case ReasoningPart():
-            return part.model_copy(update={"provider_data": None})
-        case ToolPart():
-            return part.model_copy(update={"error": part.public_error})
-    return part
 
 
 @pytest.mark.parametrize("seed", range(examples(12)))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, ToolRequest, client_tool
+from omniagent import ToolRequest
 from omniagent.errors import NotWaiting, ReplyConflict, RequestExpired, ToolOutcomeUnknown
 from omniagent.messages import ToolPart
 from omniagent.session.in_memory import InMemorySessionManager
@@ -14,7 +14,7 @@ from omniagent.settings import Settings
 from omniagent.testing import ScriptedModel
 from omniagent.turns.registry import Chunk
 from tests.fixtures.answers import answer_of
-from tests.fixtures.conversation import QUICK, Conversation, move_clock
+from tests.fixtures.conversation import QUICK
 from tests.runner.sessions import REFUND, Refunds, Sessions
 
 Json = dict[str, Any]
@@ -84,7 +84,7 @@ async def test_a_run_killed_at_any_line_continues_without_repeating_calls(is_rep
             assert part.public_error == ToolOutcomeUnknown.public
         else:
             assert list(result.message.parts) == list(whole.parts)
-        assert (result.message.metadata["stepCount"], result.text) == (2, whole.text)
+        assert (result.metadata["stepCount"], result.text) == (2, whole.text)
         await dead.store.open_turns.finish()
         assert await dead.are_free()
 
@@ -103,7 +103,7 @@ async def test_what_nobody_answered_in_time_is_denied(look: str) -> None:
                 await runner.reply(request.approve())
             await runner.take_up()
         case "ask":
-            assert (await runner.run("Next")).message.turn_number == 2
+            assert (await runner.run("Next")).turn_number == 2
     answer = await answer_of(sessions.session(), 1)
     assert answer is not None
     assert (answer.status, answer.metadata["stopReason"]) == ("cancelled", "expired")
@@ -114,41 +114,3 @@ async def test_what_nobody_answered_in_time_is_denied(look: str) -> None:
     assert refunds.orders == []
     await sessions.store.open_turns.finish()
     assert await sessions.are_free()
-
-
-@client_tool
-async def locate() -> str:
-    """Find out where the user is."""
-    raise NotImplementedError
-
-
-ENDINGS = ("approved", "denied", "in part", "unanswered", "stopped", "expired")
-
-
-@pytest.mark.parametrize(
-    ("api", "ending"),
-    [*(("responses", ending) for ending in ENDINGS), ("chat", "denied")],
-)
-async def test_both_apis_take_the_history_of_a_turn_that_waited(
-    conversation: Conversation, ending: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The offline model refuses what the APIs refuse: above all a call without its output."""
-    refunds = Refunds()
-    asked = conversation.but(agent=Agent("helper", "Help.", [refunds.tool, locate]))
-    runner = asked.runner()
-    waiting = await runner.run('[tool:refund {"order": "42"}] [tool:locate {}] [then] [echo:Done.]')
-    first, second = waiting.requests
-    match ending:
-        case "approved" | "denied":
-            answer = first.approve() if ending == "approved" else first.deny("too much")
-            result = await runner.reply(answer, second.reply("Rome")).result()
-            assert (result.status, result.text) == ("complete", "Done.")
-        case "in part":
-            assert (await runner.reply(first.approve()).result()).status == "waiting"
-        case "stopped":
-            assert await runner.stop()
-        case "expired":
-            move_clock(monkeypatch, days=61)
-    result = await runner.run("[echo:And on.]")
-    assert (result.status, result.text, result.message.turn_number) == ("complete", "And on.", 2)
-    assert refunds.orders == (["42"] if ending == "approved" else [])
