@@ -10,8 +10,7 @@ from local.model.conversation import Conversation as ModelRequest
 from local.model.conversation import Message, from_chat, from_responses
 from local.model.journal import Recorded
 from local.model.script import task_of
-from tests.faults.load import User
-from tests.faults.prompts import Prompt
+from tests.faults.load import Prompt, User
 from tests.faults.truth import Conversation, Findings, Json, said_in, steering_ids, stored_text
 from tests.fixtures.proxy import Passage
 

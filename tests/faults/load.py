@@ -1,6 +1,7 @@
 """Users who keep talking, whatever happens to the servers."""
 
 import asyncio
+import json
 import random
 import time
 import uuid
@@ -15,9 +16,28 @@ import httpx
 
 from tests.faults.client import Client, Exchange, Json, Stream, a_moment
 from tests.faults.house import House
-from tests.faults.prompts import KINDS, Prompt
 from tests.faults.truth import Conversation, Findings
 
+KINDS = {
+    "plain": 4,
+    "tool": 4,
+    "long": 4,
+    "regenerate": 2,
+    "summary": 1,
+    "queue": 2,
+    "steer": 2,
+    "interrupt": 2,
+    "background": 3,
+    "approve": 2,
+    "deny": 1,
+    "unanswered": 1,
+    "edit": 3,
+    "send after": 2,
+    "regenerate older": 3,
+}
+"""What a user does, and how often."""
+WORDS = ("all", "is", "well", "that", "ends")
+LONG_WORDS = 100
 ENDED = {"complete", "failed", "cancelled", "waiting"}
 POLL_SECONDS = 0.2
 STUCK_SECONDS = 180.0
@@ -29,6 +49,33 @@ FOLLOWED_SHARE = 0.5
 MESSAGES_OF_A_TURN = 3
 Temper = Literal["insists", "goes on", "waits"]
 TEMPERS: tuple[Temper, ...] = ("insists", "goes on", "waits")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What is sent, and what must come of it."""
+
+    text: str
+    says: str
+    steps: int = 1
+    charges: int = 0
+
+    @classmethod
+    def make(cls, kind: str, message_id: str, chance: random.Random) -> "Prompt":
+        """Make a prompt whose answer is known. The message id in it tells the model's requests apart."""
+        if kind == "long":
+            words = " ".join(chance.choice(WORDS) for _ in range(LONG_WORDS))
+            says = f"{message_id} {words}"
+            return cls(f"[slow:20][echo:{says}]", says)
+        says, order = f"{message_id} said.", json.dumps({"order": message_id})
+        if kind == "tool":
+            beside = chance.choice(["", '[tool:pause {"seconds": 0.3}]', "[tool:blink]"])
+            return cls(f"[slow:10][tool:charge {order}]{beside}[then][slow:20][echo:{says}]", says, steps=2, charges=1)
+        if kind in {"approve", "deny", "unanswered"}:
+            charges = 1 if kind == "approve" else 0
+            return cls(f"[slow:10][tool:transfer {order}][then][slow:20][echo:{says}]", says, steps=2, charges=charges)
+        reasons = chance.choice(["", "[reason]"])
+        return cls(f"{reasons}[slow:10][echo:{says}]", says)
 
 
 @dataclass

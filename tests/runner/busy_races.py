@@ -125,51 +125,29 @@ class Race:
 
     async def _end(self) -> None:
         """Let the dead be found dead, and send a last message: whoever waits is answered before it."""
-        for _ in range(1000):
-            self.sessions.pass_by(LEASE_SECONDS / 4)
-            await asyncio.sleep(0.003)
-            running = (await self.sessions.head()).running
-            if running is None or await self._runner(self._process()).has_work():
-                break
-        last = Posted(LAST, "queue", self._process(), after=self._accepted)
-        self.posted.append(last)
-        ending = asyncio.create_task(self._start(last))
-        for _ in range(3000):
-            head = await self.sessions.head()
-            if ending.done() and head.running is None and not head.queue:
-                break
-            await self._approve_all()
-            self.sessions.pass_by(LEASE_SECONDS / 10)
-            await asyncio.sleep(0.003)
-        assert last.stream is not None, last.refusal
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await self._settled(last)
-            await self._quiet()
-
-    async def _settled(self, last: Posted) -> None:
-        """Wait for the last answer. What a turn before it asks is approved: nobody else would."""
-        assert last.stream is not None
-        ending = asyncio.create_task(last.stream.result())
-        while not ending.done():
-            await self._approve_all()
-            await asyncio.wait([ending], timeout=0.005)
-        ending.result()
-        await last.stream.ended()
-        await self._approve_all()
-
-    async def _quiet(self) -> None:
-        """Wait until nothing runs, and every living request has been accepted or refused."""
-        while True:
-            head = await self.sessions.head()
-            is_open = any(not task.done() for asked, task in self.tasks if not asked.process.is_dead)
-            if head.running is None and not head.queue and not is_open:
-                return
-            await self._approve_all()
-            if head.queue or (head.running is not None and await self._runner(self._process()).has_work()):
+            while (await self.sessions.head()).running and not await self._runner(self._process()).has_work():
+                await self._let_pass(LEASE_SECONDS / 4)
+            last = Posted(LAST, "queue", self._process(), after=self._accepted)
+            self.posted.append(last)
+            self.tasks.append((last, asyncio.create_task(self._start(last))))
+            while await self._is_busy():
+                await self._approve_all()
                 with suppress(OmniAgentError):
                     await self._runner(self._process()).take_up()
-            self.sessions.pass_by(LEASE_SECONDS / 10)
-            await asyncio.sleep(0.003)
+                await self._let_pass(LEASE_SECONDS / 10)
+            assert last.stream is not None, last.refusal
+            await last.stream.ended()
+
+    async def _let_pass(self, seconds: float) -> None:
+        self.sessions.pass_by(seconds)
+        await asyncio.sleep(0.003)
+
+    async def _is_busy(self) -> bool:
+        """Whether something runs or waits, or a living request is neither accepted nor refused."""
+        head = await self.sessions.head()
+        is_open = any(not task.done() for asked, task in self.tasks if not asked.process.is_dead)
+        return head.turn is not None or bool(head.queue) or is_open
 
     async def _approve_all(self) -> None:
         if requests := await self._asked():

@@ -20,16 +20,6 @@ async def read(stream: AnswerStream) -> list[dict[str, object]]:
     return list(sse.decode(b"".join([frames async for frames in stream.sse()])))
 
 
-@pytest.mark.parametrize("busy", [None, "reject"])
-async def test_a_message_is_rejected_unless_it_says_otherwise(sessions: Sessions, busy: Busy | None) -> None:
-    model, first, gate = await sessions.answering()
-    with pytest.raises(TurnInProgress):
-        await sessions.runner(model).start(ask("m2", busy))
-    gate.set()
-    await first.ended()
-    assert sessions.history == [("m1", "m1?", "complete"), ("", "One.", "complete")]
-
-
 async def test_queued_messages_are_answered_in_order_each_once(sessions: Sessions) -> None:
     model, first, gate = await sessions.answering("Two.", "Three.")
     second = await sessions.runner(model).start(ask("m2", "queue"))

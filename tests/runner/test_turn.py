@@ -5,83 +5,105 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, Callbacks, RunContext, RunResult
-from omniagent.ai.providers.llm_provider import Overrides
+from omniagent import Agent, Callbacks, InMemorySessionManager, Overrides, RunContext, RunResult, TurnHooks
 from omniagent.errors import StorageUnavailable, ToolError
+from omniagent.messages import StepPart, ToolPart
 from omniagent.session.live import Change
-from tests.fixtures.conversation import Conversation, HeldBack, read, seen
+from omniagent.testing import Gate, ScriptedModel, ToolCall
+from tests.fixtures.conversation import read, seen
 from tests.fixtures.package_log import logged
 from tests.runner.scenarios import add, lookup
+from tests.runner.sessions import Sessions
 
-HELLO = "[echo:Hello there.]"
+ADD = ToolCall("add", {"a": 1, "b": 2})
 
 
-async def test_any_number_of_readers_get_the_same_bytes_whenever_they_come(conversation: Conversation) -> None:
-    turn = await conversation.start("[stall] [echo:one two three four]")
+class HeldBack(InMemorySessionManager):
+    """A session whose answers are written only when the test lets them."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.answer = Gate()
+        self.failures = 0
+        """How often storing the answer fails before it works."""
+
+    async def write(self, change: Change) -> bool:
+        if change.before.running is not None and change.after.running is None:
+            await self.answer.wait()
+            if self.failures:
+                self.failures -= 1
+                raise StorageUnavailable("no primary")
+        return await super().write(change)
+
+
+@pytest.fixture
+def held(sessions: Sessions) -> HeldBack:
+    session = sessions.session(kind=HeldBack)
+    assert isinstance(session, HeldBack)
+    return session
+
+
+async def test_any_number_of_readers_get_the_same_bytes_whenever_they_come(sessions: Sessions) -> None:
+    _, turn, gate = await sessions.answering()
     early = [asyncio.create_task(read(turn)) for _ in range(3)]
-    await seen(turn, "text-delta")
+    left = asyncio.create_task(turn.result())
+    await asyncio.sleep(0)
     late = asyncio.create_task(read(turn))
-    await conversation.stop()
-    await turn.result()
+    left.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    gate.set()
+    assert (await turn.result()).status == "complete", "a reader that leaves does not stop it"
     first, *others = [await task for task in (*early, late)]
     assert others == [first] * 3
     assert await read(turn) == first
 
 
-async def test_a_reader_that_is_cancelled_does_not_stop_the_turn(conversation: Conversation) -> None:
-    turn = await conversation.start("[slow:1] [echo:one two three four]")
-    reader = asyncio.create_task(turn.result())
-    await seen(turn, "text-delta")
-    reader.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reader
-    assert (await turn.result()).status == "complete"
-
-
-async def test_finish_is_sent_only_once_the_answer_is_stored(conversation: Conversation) -> None:
-    session = HeldBack(conversation)
-    turn = await conversation.start(HELLO, session=session)
-    await session.writing.wait()
+async def test_finish_is_sent_only_once_the_answer_is_stored(sessions: Sessions, held: HeldBack) -> None:
+    turn = await sessions.runner(ScriptedModel("Hello."), session=held).start("Hi")
     reading = asyncio.create_task(seen(turn, "finish"))
+    await held.answer.reached()
     await seen(turn, "finish-step")
-    assert conversation.messages == []
+    assert sessions.store.sessions[held.key].messages == []
     assert not reading.done()
-    session.let_go.set()
+    held.answer.set()
     await reading
-    await seen(turn, "finish")
-    assert [message["role"] for message in conversation.messages] == ["user", "assistant"]
+    assert [message.role for message in sessions.messages] == ["user", "assistant"]
 
 
-async def test_cancelling_run_stores_what_there_is_before_the_cancellation_goes_on(
-    conversation: Conversation,
+async def test_cancelling_run_stores_what_there_is_before_the_cancellation_goes_on(sessions: Sessions) -> None:
+    gate = Gate()
+    runner = sessions.runner(ScriptedModel([ADD], ["So", gate]), add)
+    running = asyncio.create_task(runner.run("1 + 2?"))
+    await gate.reached()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    answer = sessions.messages[-1]
+    assert answer.status == "cancelled"
+    assert [type(part) for part in answer.parts[:3]] == [StepPart, ToolPart, StepPart]
+
+
+async def test_a_write_that_has_begun_is_not_cancelled(sessions: Sessions, held: HeldBack) -> None:
+    running = asyncio.create_task(sessions.runner(ScriptedModel("Hello."), session=held).run("Hi"))
+    await held.answer.reached()
+    running.cancel()
+    held.answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert sessions.history[-1] == ("", "Hello.", "complete")
+
+
+async def test_storage_that_fails_for_a_while_delays_the_answer_and_loses_nothing(
+    sessions: Sessions, held: HeldBack
 ) -> None:
-    asked = conversation.but(agent=Agent("helper", "", [add]))
-    left, asked_before = asked.model.disconnects, asked.model.count
-    session = HeldBack(asked)
-    session.let_go.set()
-    running = asyncio.create_task(asked.runner(session=session).run('[tool:add {"a": 1, "b": 2}] [then] [stall]'))
-    await session.begun.wait()
-    await asked.model.until(lambda model: model.count == asked_before + 2)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert asked.answer["status"] == "cancelled"
-    assert [part["type"] for part in asked.answer["parts"]][:3] == ["step-start", "tool", "step-start"]
-    await asked.model.until(lambda model: model.disconnects > left)
+    held.failures = 2
+    held.answer.set()
+    assert (await sessions.runner(ScriptedModel("Hello."), session=held).run("Hi")).stored
+    assert (held.failures, sessions.history[-1]) == (0, ("", "Hello.", "complete"))
 
 
-async def test_a_write_that_has_begun_is_not_cancelled(conversation: Conversation) -> None:
-    session = HeldBack(conversation)
-    running = asyncio.create_task(conversation.runner(session=session).run(HELLO))
-    await session.writing.wait()
-    running.cancel()
-    session.let_go.set()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert conversation.answer["status"] == "complete"
-
-
-async def test_callbacks_are_told_what_happens(conversation: Conversation) -> None:
+async def test_callbacks_are_told_what_happens(sessions: Sessions) -> None:
     told: list[tuple[str, Any]] = []
     seen_by: list[RunContext] = []
 
@@ -102,12 +124,11 @@ async def test_callbacks_are_told_what_happens(conversation: Conversation) -> No
         told.append(("end", result.stored))
 
     callbacks = Callbacks(on_start=on_start, on_tool_start=on_tool_start, on_tool_end=on_tool_end, on_finish=on_finish)
-    asked = conversation.but(agent=Agent("helper", "", [add, lookup], callbacks=callbacks))
-    prompt = '[tool:add {"a": 1, "b": 2}] [then] [tool:lookup {"city": "X"}] [then] [echo:Done.]'
-    stream = asked.runner(on_end=on_end).run_stream(prompt)
-    await stream.ended()
+    agent = Agent("helper", "", [add, lookup], callbacks=callbacks)
+    model = ScriptedModel(ADD, ToolCall("lookup", {"city": "X"}), "Done.")
+    await sessions.runner(model, agent=agent, hooks=TurnHooks(on_end=on_end)).run_stream("Go").ended()
     assert told == [
-        ("start", prompt),
+        ("start", "Go"),
         ("add starts", {"a": 1, "b": 2}),
         ("add ends", 3),
         ("lookup starts", {"city": "X"}),
@@ -116,47 +137,24 @@ async def test_callbacks_are_told_what_happens(conversation: Conversation) -> No
         ("end", True),
     ]
     [context] = seen_by
-    assert (context.user, context.session_id, context.turn_number) == (asked.user, asked.session_id, 1)
+    assert (context.user, context.session_id, context.turn_number) == ("ada", "chat", 1)
 
 
-async def test_callbacks_that_raise_change_nothing(
-    conversation: Conversation, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_callbacks_that_raise_change_nothing(sessions: Sessions, caplog: pytest.LogCaptureFixture) -> None:
     async def fails(*_: Any) -> None:
         raise RuntimeError("secret of the team")
 
     callbacks = Callbacks(on_start=fails, on_tool_start=fails, on_tool_end=fails, on_finish=fails)
-    asked = conversation.but(agent=Agent("helper", "", [add], callbacks=callbacks))
-    stream = asked.runner(on_end=fails).run_stream('[tool:add {"a": 1, "b": 2}] [then] [echo:Three.]')
+    agent = Agent("helper", "", [add], callbacks=callbacks)
+    stream = sessions.runner(ScriptedModel(ADD, "Three."), agent=agent, hooks=TurnHooks(on_end=fails)).run_stream("Go")
     result = await stream.result()
     await stream.ended()
     assert (result.status, result.text) == ("complete", "Three.")
     assert logged(caplog) == ["callback failed"] * 5
 
 
-async def test_the_agents_model_and_overrides_reach_the_request(conversation: Conversation) -> None:
+async def test_the_agents_model_and_overrides_reach_the_request(sessions: Sessions) -> None:
     overrides = Overrides(model="llama3", temperature=0.5, max_output_tokens=99, extra={"user": "ada"})
-    await conversation.but(agent=Agent("helper", "", overrides=overrides)).ask(HELLO)
-    body = conversation.model.requests[-1].body
-    asked_for = (body["model"], body["temperature"], body["max_output_tokens"], body["user"])
-    assert asked_for == ("llama3", 0.5, 99, "ada")
-    assert conversation.answer["metadata"]["model"] == "llama3"
-
-
-async def test_storage_that_fails_for_a_while_delays_the_answer_and_loses_nothing(
-    conversation: Conversation,
-) -> None:
-    class Flaky(HeldBack):
-        attempts = 0
-
-        async def write(self, change: Change) -> bool:
-            self.attempts += change.before.running is not None
-            if 0 < self.attempts < 3:
-                raise StorageUnavailable("no primary")
-            return await super().write(change)
-
-    session = Flaky(conversation)
-    session.let_go.set()
-    turn = await conversation.start(HELLO, session=session)
-    assert (await turn.result()).stored
-    assert (session.attempts, conversation.answer["status"]) == (3, "complete")
+    model = ScriptedModel("Hello.")
+    result = await sessions.runner(model, agent=Agent("helper", "", overrides=overrides)).run("Hi")
+    assert (model.requests[0].overrides, result.message.metadata["model"]) == (overrides, "llama3")

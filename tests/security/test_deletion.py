@@ -9,7 +9,7 @@ import pytest
 from omniagent.errors import OmniAgentError
 from omniagent.session.ids import new_id, session_key, user_id_of
 from tests.fixtures.functions import load
-from tests.fixtures.jobs import CONTEXT, Chats, RecordedRuns, batch, failures
+from tests.fixtures.jobs import CONTEXT, Chats, RecordedQueue, batch, failures
 from tests.fixtures.world import World
 
 Json = dict[str, Any]
@@ -19,7 +19,7 @@ SWEEP = {"kind": "sweep"}
 @pytest.fixture
 def run(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The run function's module, in the world of the test."""
-    monkeypatch.setattr(world.application.platform, "run_queue", RecordedRuns())
+    monkeypatch.setattr(world.application.platform, "run_queue", RecordedQueue())
     return load("run", world.application)
 
 

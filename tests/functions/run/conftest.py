@@ -7,7 +7,7 @@ import pytest
 from local.model import OfflineModel
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.fixtures.functions import load
-from tests.fixtures.jobs import RecordedRuns
+from tests.fixtures.jobs import RecordedQueue
 from tests.fixtures.world import World, open_world
 from tests.functions.run.dead_turns import RunFunction
 
@@ -24,5 +24,5 @@ def run(world: World) -> RunFunction:
     world.database.sessions.delete_many({})
     world.database.messages.update_many({}, {"$unset": {"announced": ""}})
     world.use(MemoryRegistry())
-    world.application.platform.run_queue = queue = RecordedRuns()
+    world.application.platform.run_queue = queue = RecordedQueue()
     return RunFunction(load("run", world.application), queue)

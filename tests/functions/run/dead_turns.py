@@ -8,7 +8,7 @@ from omniagent import MongoSessionManager, SessionManager
 from omniagent.lambda_runtime import event_loop
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn
-from tests.fixtures.jobs import CONTEXT, RecordedRuns, batch, failures
+from tests.fixtures.jobs import CONTEXT, RecordedQueue, batch, failures
 from tests.fixtures.live_turns import begin_turn
 from tests.fixtures.world import World
 
@@ -20,7 +20,7 @@ class RunFunction:
     """The run function and its queue."""
 
     module: Any
-    queue: RecordedRuns
+    queue: RecordedQueue
 
     def invoke(self, event: Json, context: Any = CONTEXT) -> Json:
         result: Json = self.module.handler(event, context)
