@@ -44,6 +44,8 @@ class GetInLine:
 class WaitInLine:
     """The message is in line already."""
 
+    message: QueuedMessage
+
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:

@@ -263,7 +263,7 @@ def decide(  # noqa: PLR0911 - one return per decision
         return GoOn() if dead else Follow()
     queued = next((message for message in session.queue if message.id == query.message_id), None)
     if queued is not None and queued.is_same(query):
-        return WaitInLine()
+        return WaitInLine(queued)
     if turn is not None and any(message.id == query.message_id for message in turn.joined):
         return Refuse(InvalidRequest(JOINED))
     asked = turn.message if turn is not None else None

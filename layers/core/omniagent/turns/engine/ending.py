@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -203,15 +204,10 @@ async def finish(run: TurnRun, result: RunResult) -> None:
 
 async def in_time(run: TurnRun, callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> None:
     """Await a callback, with a timeout: the end of the turn waits for it."""
-    if callback is None:
-        return
-    task = asyncio.create_task(call_back(callback, *arguments), name="callback")
-    try:
-        await asyncio.wait([task], timeout=run.limit.closing_seconds(CALLBACK_SECONDS))
-    finally:
-        if not task.done():
+    if callback is not None:
+        task = asyncio.create_task(call_back(callback, *arguments), name="callback")
+        if not await _ends_within(run.limit.closing_seconds(CALLBACK_SECONDS), task):
             logger.warning("callback takes too long and is cancelled")
-            await cancelled(task)
 
 
 async def finish_summary(run: TurnRun, task: asyncio.Task[Summarized]) -> bool:
@@ -219,14 +215,9 @@ async def finish_summary(run: TurnRun, task: asyncio.Task[Summarized]) -> bool:
 
     Returns whether a due summary was not generated.
     """
-    setup = run.setup
-    left = max(0.0, run.limit.time_left())
+    setup, left = run.setup, max(0.0, run.limit.time_left())
     patience = min(left, setup.session.settings.tick_seconds) if setup.hooks.leaves_summaries else left
-    try:
-        await asyncio.wait([task], timeout=None if patience == float("inf") else patience)
-    finally:
-        if not task.done():
-            await cancelled(task)
+    await _ends_within(patience, task)
     if not task.done() or task.cancelled():
         logger.info("summary left to the queue")
     elif (exc := task.exception()) is not None:
@@ -234,3 +225,13 @@ async def finish_summary(run: TurnRun, task: asyncio.Task[Summarized]) -> bool:
     else:
         return not task.result().is_done
     return True
+
+
+async def _ends_within(seconds: float, task: asyncio.Task[Any]) -> bool:
+    """Wait for a task. Returns whether it ended by itself: after so many seconds it is cancelled."""
+    try:
+        done, _ = await asyncio.wait([task], timeout=None if math.isinf(seconds) else seconds)
+    finally:
+        if not task.done():
+            await cancelled(task)
+    return bool(done)

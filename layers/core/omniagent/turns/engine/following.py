@@ -262,17 +262,20 @@ async def _rest_of(
     setup: TurnSetup, head: SessionHead, limit: TimeLimit, position: StreamPosition
 ) -> FollowedAnswer | None:
     """Return the rest of an answer whose reader has seen its beginning. None if nothing is left of it."""
-    turn, seen = head.running, position.seen
-    is_running = turn is not None and position.journal in ("", turn.journal)
+    session, turn, seen, journal = setup.session, head.running, position.seen, position.journal
+    is_running = turn is not None and journal in ("", turn.journal)
     if seen is None:
         return None if is_running else await follow(setup, head, limit)
     answer = await follow(setup, head, limit) if is_running else None
-    if answer is None:
-        turn = await _ended_turn(setup, head, position.journal)
-    if turn is None:
-        return None
+    if answer is not None:
+        turn = answer.turn
+    else:  # that of this journal, or the latest, which no process runs
+        ended = (await session.node(journal) if journal else None) or await session.node(head.leaf.node)
+        if ended is None or ended.role != "assistant":
+            return None
+        turn = LiveTurn(ended.id, ended.turn_number, "", journal or ended.id, "", session.now(), ended.parent)
     if seen < 0 or answer is None:
-        lines = lines_of(await setup.registry.read(setup.session.key, turn.journal))
+        lines = lines_of(await setup.registry.read(session.key, turn.journal))
         count = count_events(lines)
         # The session says that a turn has ended before the end of its journal is written.
         if answer is None and sse.DONE_LINE in lines and seen >= count:
@@ -282,12 +285,3 @@ async def _rest_of(
     if answer is not None:
         answer.begin_after(seen)
     return answer
-
-
-async def _ended_turn(setup: TurnSetup, head: SessionHead, journal: str) -> LiveTurn | None:
-    """Return the turn of an answer that has ended: the one with this journal, or the latest. No process runs it."""
-    session = setup.session
-    answer = (await session.node(journal) if journal else None) or await session.node(head.leaf.node)
-    if answer is None or answer.role != "assistant":
-        return None
-    return LiveTurn(answer.id, answer.turn_number, "", journal or answer.id, "", session.now(), answer.parent)

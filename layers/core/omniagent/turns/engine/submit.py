@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import InvalidRequest, TooManyTurns, TurnInProgress
-from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
+from omniagent.session.live import LiveTurn, SessionHead, SessionState
 from omniagent.session.query import Query
 from omniagent.turns import decisions, state_events
 from omniagent.turns import state as states
@@ -45,20 +45,19 @@ class Submission:
         setup = self.setup
         if self.query.regenerate or not self.query.text:
             raise InvalidRequest(NOT_A_MESSAGE)
-        is_queued = False
-        while not is_queued:
+        while True:
             state, decision = await self._decided(background=True)
             if isinstance(decision, decisions.Refuse):
                 raise decision.error
             if not isinstance(decision, decisions.GetInLine):
                 break  # it is in line, being answered, or answered
-            busy = [turn for _, turn in await self.setup.session.busy_sessions() if turn is None or turn.until is None]
+            busy = [turn for _, turn in await setup.session.busy_sessions() if turn is None or turn.until is None]
             if len(busy) >= setup.session.settings.max_readers_per_user:
                 raise TooManyTurns
             await setup.meter.admit()
             with suppress(states.Moved):
-                await self._enqueue(state.head, decision.message, decision.closes)
-                is_queued = True
+                await self._enqueue(state.head, decision)
+                break
         await call_back(setup.hooks.on_work)
 
     async def _carried_out(self, state: SessionState, decision: decisions.Decision) -> AnswerSource | None:
@@ -78,21 +77,27 @@ class Submission:
                 return await follow(setup, head, self.limit, is_dead=isinstance(decision, decisions.GoOn))
             case decisions.Interrupt() if head.turn is not None:
                 await self._interrupt(head.turn)
-            case decisions.GetInLine(message, closes):
-                await setup.meter.admit()
-                seat = await self._seat()  # a request too many is refused before its message is stored
-                try:
-                    await self._enqueue(head, message, closes)
-                except BaseException:
-                    await seat.leave()
-                    raise
-                return self._waiting(message, seat)
-            case decisions.WaitInLine():
-                message = next(each for each in head.queue if each.id == self.query.message_id)
-                if head.queue[0] is message:  # its request may have died before the signal
-                    await self._signal(head)
-                return self._waiting(message, await self._seat())
+            case decisions.GetInLine() | decisions.WaitInLine():
+                return await self._in_line(head, decision)
         return None
+
+    async def _in_line(self, head: SessionHead, decision: decisions.GetInLine | decisions.WaitInLine) -> AnswerSource:
+        """Wait in line. A request too many is refused before its message is stored."""
+        from omniagent.turns.engine.queued import QueuedAnswer  # needed only for a message in line
+
+        if isinstance(decision, decisions.GetInLine):
+            await self.setup.meter.admit()
+        seat = ReaderSeat(self.setup)
+        await seat.take(min(UNLIMITED_SECONDS, self.limit.time_left()))
+        try:
+            if isinstance(decision, decisions.GetInLine):
+                await self._enqueue(head, decision)
+            elif head.queue[0] is decision.message:  # its request may have died before the signal
+                await self._signal(head)
+        except BaseException:
+            await seat.leave()
+            raise
+        return QueuedAnswer(self.setup, self.query, decision.message.node, self.limit, seat)
 
     async def _finish(self, head: SessionHead) -> None:
         """Finish the turn of another message, whose process died: only one turn runs at a time."""
@@ -109,17 +114,6 @@ class Submission:
         await stop_session(self.setup, turn.id)
         await asyncio.sleep(self.setup.session.settings.tick_seconds)
 
-    async def _seat(self) -> ReaderSeat:
-        """Count this request as a reader. Raises `TooManyReaders`."""
-        seat = ReaderSeat(self.setup)
-        await seat.take(min(UNLIMITED_SECONDS, self.limit.time_left()))
-        return seat
-
-    def _waiting(self, message: QueuedMessage, seat: ReaderSeat) -> AnswerSource:
-        from omniagent.turns.engine.queued import QueuedAnswer  # needed only for a message in line
-
-        return QueuedAnswer(self.setup, self.query, message.node, self.limit, seat)
-
     async def _decided(self, *, background: bool = False) -> tuple[SessionState, decisions.Decision]:
         """Read the session and decide, after a look at the running turn's journal if there is one."""
         setup = self.setup
@@ -131,15 +125,15 @@ class Submission:
         decision = states.decide(
             state,
             self.query,
-            now=self.setup.session.now(),
+            now=setup.session.now(),
             dead=turn is not None and not await setup.is_alive(turn),
             background=background,
             limit=setup.session.settings.max_queued_messages,
         )
         return state, decision
 
-    async def _enqueue(self, head: SessionHead, message: QueuedMessage, closes: SessionMessage | None) -> None:
-        """Put a message in line."""
+    async def _enqueue(self, head: SessionHead, decision: decisions.GetInLine) -> None:
+        message, closes = decision.message, decision.closes
         event = state_events.Close(closes, message) if closes is not None else state_events.Enqueue(message)
         await self._signal(await self.setup.apply(head, event))
 
