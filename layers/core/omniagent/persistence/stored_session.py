@@ -237,7 +237,7 @@ def message_fields(key: str, message: SessionMessage) -> dict[str, Any]:
         "client_message_id": message.id,
         "place": 2 * message.turn_number + is_answer,
         "lineage": _lineage(message.lineage),
-        "parts": close_open_calls(message.parts, waiting=is_waiting),
+        "parts": close_open_calls(message.parts, waiting=is_waiting) if is_answer else list(message.parts),
         "metadata": dict(message.metadata),
         "usage": message.usage.to_dict() if is_answer else {},
         "asker": key.partition(":")[0] if is_waiting else None,

@@ -64,43 +64,38 @@ def forever() -> float:
     return math.inf
 
 
+@dataclass(frozen=True, slots=True)
 class SummaryPipeline:
     """Extends a session's summary up to the turn before the latest, which may still be answered again.
 
     Each piece is stored as soon as it is generated. A run that is out of time leaves the rest to the next one.
     """
 
-    def __init__(
-        self,
-        session: SessionManager,
-        provider: LLMProvider,
-        overrides: Overrides = Overrides(),
-        *,
-        meter: Meter | None = None,
-        note_cost: NoteCost | None = None,
-    ) -> None:
-        self._session = session
-        self._meter = meter
-        self._note_cost = note_cost
-        self._provider = provider
-        self._overrides = overrides
-        # Of each call's input, the previous summary gets one half and the new turns the other.
-        size = provider.context_window(overrides)
-        self._max_tokens = window.token_limit(session.settings.context_max_tokens, size) // 2
+    session: SessionManager
+    provider: LLMProvider
+    overrides: Overrides = Overrides()
+    meter: Meter | None = None
+    note_cost: NoteCost | None = None
+
+    @property
+    def _max_tokens(self) -> int:
+        """Of each call's input, the previous summary gets one half and the new turns the other."""
+        size = self.provider.context_window(self.overrides)
+        return window.token_limit(self.session.settings.context_max_tokens, size) // 2
 
     async def rebuild(self, *, time_left: Callable[[], float] = forever) -> Summarized:
         """Summarize every turn again and replace all summaries with the result.
 
         The pieces are drafts until the last one is generated. An interrupted rebuild continues from its newest draft.
         """
-        head = await self._session.head()
+        head = await self.session.head()
         if head is None:
             raise NotFound
         summarized = await self.update(at=head.tip, draft=True, time_left=time_left)
         if not summarized.is_done:
             return summarized
         # If the draft is gone, a message of it was deleted meanwhile: the next run starts again.
-        is_published = await self._session.publish_drafts(head.tip if summarized.end_turn_number else None)
+        is_published = await self.session.publish_drafts(head.tip if summarized.end_turn_number else None)
         return replace(summarized, is_done=is_published or not summarized.end_turn_number)
 
     async def update(
@@ -116,11 +111,11 @@ class SummaryPipeline:
 
         With `prompt` if that is cheaper. `draft`: since the latest draft of a rebuild.
         """
-        head = await self._session.head()
+        head = await self.session.head()
         if head is None:
             raise NotFound
         at = head.tip if at is None else at
-        previous = await self._session.latest_summary(at, draft=draft)
+        previous = await self.session.latest_summary(at, draft=draft)
         end, written = previous.end_turn_number if previous else 0, 0
         last = at.turn_number - 1
         while messages := await self._turns_after(at, end, last):
@@ -139,7 +134,7 @@ class SummaryPipeline:
                 if not written:  # every retry would pay for the same call again
                     raise ModelUnavailable("no complete summary in the time that is left") from exc
                 return Summarized(written, end, False)
-            if not await self._session.add_summary(summary, at, draft=draft):
+            if not await self.session.add_summary(summary, at, draft=draft):
                 # Another run has summarized these turns, or the session has changed. A rebuild then publishes nothing.
                 return Summarized(written, end, not draft)
             previous, end, written = summary, summary.end_turn_number, written + 1
@@ -151,7 +146,7 @@ class SummaryPipeline:
         """Read the next turns to summarize, some at a time. Turns whose messages are all deleted are passed over."""
         for first in range(end + 1, last + 1, TURNS_PER_READ):
             until = at.up_to(min(first + TURNS_PER_READ - 1, last))
-            if messages := await self._session.path(until, first=first):
+            if messages := await self.session.path(until, first=first):
                 return messages
         return ()
 
@@ -170,12 +165,12 @@ class SummaryPipeline:
         content = content or (self._cut(previous.content) if previous else "")
         for messages in calls:
             request = ModelRequest(
-                instructions=self._overrides.instructions or prompts.SUMMARIZE,
+                instructions=self.overrides.instructions or prompts.SUMMARIZE,
                 messages=[ChatMessage.user(prompts.summary_input(content or None, messages))],
-                overrides=self._overrides,
-                user_id=self._session.user_id,
+                overrides=self.overrides,
+                user_id=self.session.user_id,
             )
-            content, tokens = await self._summary(self._provider, request)
+            content, tokens = await self._summary(self.provider, request)
             if not content:
                 raise EmptyAnswer("the model returned no summary")
         return RollingSummary(
@@ -186,7 +181,7 @@ class SummaryPipeline:
         )
 
     async def _summary(self, provider: LLMProvider, request: ModelRequest) -> tuple[str, int]:
-        completion = await metered(self._meter, provider, request, purpose="summary", note_cost=self._note_cost)
+        completion = await metered(self.meter, provider, request, purpose="summary", note_cost=self.note_cost)
         return self._cut(completion.usable_text), completion.usage.output_tokens
 
     def _cut(self, content: str) -> str:
