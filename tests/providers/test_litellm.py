@@ -14,9 +14,10 @@ from local.ports import free_port
 from local.processes import Service
 from local.template import ROOT
 from omniagent.ai.providers.llm_provider import ModelFinish
-from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelUnavailable
+from omniagent.errors import ModelError
 from tests.providers.conftest import CLAUDE, MakeProvider
 from tests.providers.helpers import ALL_APIS, after_tools, ask, comparable, streamed, text_of
+from tests.providers.test_events import ANSWERS, FAILURES
 
 KEY = "sk-of-the-proxy-0123456789abcdef"
 PATIENCE_SECONDS = 120.0
@@ -71,17 +72,7 @@ def _is_ready(url: str) -> bool:
         return False
 
 
-PROMPTS = [
-    '[echo:Grüße, 世界 👋 "quoted"]',
-    "[long:300]",
-    "[reason] Say hello.",
-    "[length] Tell me about rivers.",
-    '[reason] [echo:Adding.] [tool:add {"a": 1, "b": 2}]',
-    '[tool:add {"a": 1, "b": 2}] [tool:add {"a": 3, "b": 4}]',
-    '[length] [tool:add {"a": 1234, "b": 5678}]',
-    "[echo:As they say.] [cite:https://a.example One]",
-    "[refuse]",
-]
+PROMPTS = ANSWERS.keys() - {"[empty]", "[bad-args:add]"}
 LOST = {("chat", "[refuse]")}
 """The proxy drops the field `refusal` of Chat Completions: the answer is empty."""
 
@@ -96,15 +87,6 @@ async def test_an_answer_is_the_same_through_the_proxy(api: str, proxied: Proxie
             assert [type(event) for event in events] == [ModelFinish]
         else:
             assert events == comparable(await streamed(direct, ask(prompt))), prompt
-
-
-FAILURES: dict[str, type[ModelError]] = {
-    "[fail:400]": ModelRejected,
-    "[fail:401]": ModelAuthError,
-    "[fail:429]": ModelUnavailable,
-    "[fail:500]": ModelUnavailable,
-    "[failed] Tell me about rivers.": ModelUnavailable,
-}
 
 
 @pytest.mark.parametrize("api", ALL_APIS)

@@ -1,4 +1,4 @@
-"""Models find their providers by name, and new providers need no change of the package."""
+"""Models find their providers by name, and a pool makes each once. New ones need no change of the package."""
 
 import asyncio
 import subprocess
@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
-from omniagent.ai.providers import get_llm_provider, register_provider
+from omniagent.ai.providers import ProviderPool, get_llm_provider, register_provider
 from omniagent.ai.providers.fallback import FallbackProvider
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelFinish, ModelRequest, ModelText
 from omniagent.ai.providers.openai.openai_chat import OpenAIChat
 from omniagent.ai.providers.openai.openai_compatible import OpenAICompatible
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
+from omniagent.ai.providers.scripted import ScriptedModel
 from omniagent.errors import ConfigurationError, UnknownModelError
 from omniagent.messages import Usage
-from tests.providers.helpers import ask, streamed, text_of
+from omniagent.settings import Settings
+from tests.providers.canned import saying, serve, stream
+from tests.providers.helpers import Closing, ask, streamed, text_of
 
 KEY = {"api_key": "sk-test"}
 LOCAL = {"base_url": "http://127.0.0.1:1/v1"}
@@ -59,24 +62,28 @@ def test_an_unknown_model_says_what_to_set() -> None:
     assert "llama3" not in raised.value.public
 
 
-def test_a_missing_key_says_what_to_set() -> None:
-    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY or OPENAI_SECRET_ARN"):
-        get_llm_provider("gpt-6-luna")
-
-
-def test_an_unknown_kind_of_think_tags_says_which_there_are() -> None:
-    with pytest.raises(ConfigurationError, match="think_tags must be 'both' or 'closing', not 'open'"):
-        get_llm_provider("openai-chat/qwen3", think_tags="open", **LOCAL)
-
-
-def test_an_unknown_api_says_which_there_are() -> None:
-    with pytest.raises(ConfigurationError, match="responses, chat"):
-        get_llm_provider("gpt-6-luna", api="completions", **KEY)
+@pytest.mark.parametrize(("name", "prefix"), [("gpt-6-luna", "OPENAI"), ("anthropic/claude-sonnet-5-5", "ANTHROPIC")])
+def test_a_missing_key_and_a_wrong_address_say_what_to_set(name: str, prefix: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{prefix}_API_KEY or OPENAI_SECRET_ARN"):
+        get_llm_provider(name)
+    with pytest.raises(ConfigurationError, match=f"{prefix}_BASE_URL"):
+        get_llm_provider(name, base_url="localhost:4000")
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["http://[::1/v1", "localhost:11434", "127.0.0.1:1/v1", "/v1", "http://", "ftp://host/v1", "http://host:99999/v1"],
+    ("options", "text"),
+    [
+        ({"think_tags": "open"}, "think_tags must be 'both' or 'closing', not 'open'"),
+        ({"api": "completions"}, "OPENAI_API must be one of responses, chat, not 'completions'"),
+    ],
+)
+def test_an_unknown_option_says_which_there_are(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        get_llm_provider("gpt-6-luna", **{**KEY, **options})
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1/v1", "127.0.0.1:1/v1", "/v1", "http://", "ftp://h/v1", "http://h:99999/v1"]
 )
 def test_an_address_that_is_none_is_a_wrong_setting(url: str) -> None:
     with pytest.raises(ConfigurationError, match="OPENAI_BASE_URL"):
@@ -100,11 +107,8 @@ async def test_a_registered_provider_is_found_by_its_name_and_by_its_prefix_and_
     for name in ("parrot/grey", "parrot-grey"):
         provider = get_llm_provider(name, prefix="caw: ")
         assert text_of(await streamed(provider, ask("hello"))) == "caw: hello"
-
-
-async def test_the_longest_prefix_wins() -> None:
     register_provider("gpt-parrot-", Parrot)
-    assert isinstance(get_llm_provider("gpt-parrot-1"), Parrot)
+    assert isinstance(get_llm_provider("gpt-parrot-1"), Parrot), "the longest prefix wins"
     assert isinstance(get_llm_provider("gpt-6-luna", **KEY), OpenAIResponses)
 
 
@@ -123,14 +127,9 @@ def modules_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-async def test_importing_the_providers_imports_no_sdk() -> None:
-    modules = await asyncio.to_thread(modules_after, "import omniagent.ai.providers")
-    assert not modules & {"openai", "httpx2"}
-    assert not [name for name in modules if name.startswith("omniagent.ai.providers.anthropic")]
-
-
-async def test_a_provider_imports_no_sdk_and_no_other_provider() -> None:
-    code = "from omniagent.ai.providers import get_llm_provider as get\nget('gpt-6-luna', api_key='k')"
+@pytest.mark.parametrize("use", ["", "get_llm_provider('gpt-6-luna', api_key='k')"])
+async def test_a_provider_imports_no_sdk_and_no_other_provider(use: str) -> None:
+    code = f"from omniagent.ai.providers import get_llm_provider\n{use}"
     modules = await asyncio.to_thread(modules_after, code)
     assert not modules & {"openai", "httpx2"}
     assert not [name for name in modules if name.startswith("omniagent.ai.providers.anthropic")]
@@ -149,3 +148,76 @@ async def test_the_environment_gives_the_key_and_the_address_that_the_error_name
     given = get_llm_provider("gpt-6-luna", api_key="sk-given")
     assert isinstance(given, OpenAIResponses)
     assert (given.options.api_key, given.options.base_url) == ("sk-given", None)
+
+
+async def test_a_provider_is_made_once_and_closed_with_the_pool() -> None:
+    made: list[Closing] = []
+
+    def acme(model: str) -> LLMProvider:
+        made.append(Closing(model=model))
+        return made[-1]
+
+    pool = ProviderPool({"api_key": "not for acme"}, {"acme": acme})
+    assert pool.get("acme/small") is pool.get(" acme/small ") is made[0]
+    assert pool.get("acme/large") is made[1]
+    assert [provider.model for provider in made] == ["small", "large"]
+    await pool.aclose()
+    assert [provider.closed for provider in made] == [1, 1]
+    assert pool.get("acme/small") is made[2]
+
+
+async def test_a_registered_instance_answers_for_every_model_and_stays_open() -> None:
+    model = Closing()
+    pool = ProviderPool(registrations={"scripted": model, "gpt-": model})
+    assert pool.get("scripted") is pool.get("scripted/any") is pool.get("gpt-6-luna") is model
+    await pool.aclose()
+    assert model.closed == 0
+
+
+def test_registrations_of_a_pool_are_its_own_and_come_first() -> None:
+    everywhere, own = ScriptedModel(), ScriptedModel()
+    register_provider("pooled-", everywhere)
+    assert ProviderPool().get("pooled-1") is everywhere
+    assert ProviderPool(registrations={"pooled": own}).get("pooled-1") is own
+    with pytest.raises(UnknownModelError, match="Project"):
+        ProviderPool(registrations={"pooled": own}).get("unheard-of")
+
+
+def test_a_factory_gets_the_options_that_it_has_parameters_for() -> None:
+    seen: list[object] = []
+
+    def acme(model: str, timeout_seconds: float) -> LLMProvider:
+        seen.append(timeout_seconds)
+        return ScriptedModel(model=model)
+
+    ProviderPool.from_settings(Settings(model_timeout_seconds=7), {"acme": acme}).get("acme/x")
+    assert seen == [7]
+
+
+@pytest.mark.parametrize("model", ["", " , ", []])
+def test_an_empty_name_is_a_wrong_setting(model: str | list[str]) -> None:
+    with pytest.raises(ConfigurationError, match="OMNIAGENT_MODEL"):
+        ProviderPool().get(model)
+
+
+def test_a_factory_that_makes_something_else_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="registered for 'acme/x' makes must be an LLMProvider, not None"):
+        ProviderPool(registrations={"acme": lambda _: None}).get("acme/x")  # type: ignore[dict-item,return-value]
+
+
+async def test_the_settings_choose_api_address_and_key() -> None:
+    async def key() -> str:
+        return "from-a-function"
+
+    async with serve(stream(saying("responses", "Hello."))) as server:
+        settings = Settings(openai_api="responses", openai_base_url=server.base_url, openai_api_key="from-settings")
+        for pool in (
+            ProviderPool.from_settings(settings),
+            ProviderPool.from_settings(settings, keys={"openai": (key, key)}),
+        ):
+            provider = pool.get("llama3")
+            assert isinstance(provider, OpenAIResponses)
+            assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
+            assert isinstance(pool.get("openai-chat/llama3"), OpenAIChat)
+            await pool.aclose()
+        assert server.keys == ["from-settings", "from-a-function"]

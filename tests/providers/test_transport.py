@@ -4,7 +4,8 @@ import asyncio
 import gzip
 import json
 import traceback
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
+from datetime import date
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from omniagent.errors import (
 )
 from tests.providers.canned import frames, reply, saying, serve, stream, text_deltas
 from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import ALL_APIS, ask, streamed, text_of
+from tests.providers.helpers import ALL_APIS, APIS, ask, streamed, text_of
 
 HELLO = stream(frames(text_deltas("Hello", ".")))
 REFUSED = reply(401, {"error": {"message": "Incorrect API key provided.", "code": "invalid_api_key"}})
@@ -117,31 +118,25 @@ async def test_an_address_without_a_model_is_named_by_what_it_sent(api: str, pro
             await streamed(provider_of(api, server.base_url), ask("Hi."))
 
 
-async def test_a_key_that_was_rotated_is_picked_up_without_a_failure(provider_of: MakeProvider) -> None:
-    async def fetch() -> str:
-        return "new"
-
-    async with serve(REFUSED, HELLO) as server:
-        provider = provider_of("responses", server.base_url, api_key="old", refresh_key=fetch)
-        for _ in range(2):
-            assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
-        assert server.keys == ["old", "new", "new"]
-
-
-async def test_a_key_that_stays_refused_is_fetched_once(provider_of: MakeProvider) -> None:
+@pytest.mark.parametrize("is_accepted", [True, False])
+async def test_a_key_that_is_refused_is_fetched_again_once(is_accepted: bool, provider_of: MakeProvider) -> None:
     fetched: list[str] = []
 
     async def fetch() -> str:
-        fetched.append("again")
-        return "again"
+        fetched.append("new")
+        return "new"
 
-    async with serve(REFUSED) as server:
+    async with serve(REFUSED, HELLO if is_accepted else REFUSED) as server:
         provider = provider_of("responses", server.base_url, api_key="old", refresh_key=fetch)
-        with pytest.raises(ModelAuthError) as raised:
-            await streamed(provider, ask("Hi."))
-        assert server.keys == ["old", "again"]
-    assert fetched == ["again"]
-    assert "Incorrect" not in raised.value.public
+        if is_accepted:
+            for _ in range(2):
+                assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
+        else:
+            with pytest.raises(ModelAuthError) as raised:
+                await streamed(provider, ask("Hi."))
+            assert "Incorrect" not in raised.value.public
+    assert server.keys == ["old", "new", "new"][: 2 + is_accepted]
+    assert fetched == ["new"]
 
 
 async def test_a_key_may_come_from_a_function_that_is_asked_each_time(provider_of: MakeProvider) -> None:
@@ -197,20 +192,16 @@ async def test_a_silent_model_is_asked_once_however_many_retries_there_are(
         assert len(server.bodies) == 1
 
 
-async def test_no_retry_waits_beyond_the_timeout(provider_of: MakeProvider) -> None:
-    wait = OVERLOADED.replace(b"\r\n\r\n", b"\r\nretry-after: 50\r\n\r\n", 1)
+@pytest.mark.parametrize(("advice", "is_waited_for"), [(b"retry-after: 50", False), (b"retry-after-ms: 1", True)])
+async def test_a_retry_is_made_if_it_fits_into_the_timeout(
+    advice: bytes, is_waited_for: bool, provider_of: MakeProvider
+) -> None:
+    wait = OVERLOADED.replace(b"\r\n\r\n", b"\r\n" + advice + b"\r\n\r\n", 1)
     async with serve(wait, HELLO) as server, asyncio.timeout(30):
         provider = provider_of("responses", server.base_url, timeout_seconds=40, max_retries=5)
-        with pytest.raises(ModelUnavailable, match="status_code 503"):
-            await streamed(provider, ask("Hi."))
-        assert len(server.bodies) == 1
-
-
-async def test_a_retry_that_fits_into_the_timeout_is_made(provider_of: MakeProvider) -> None:
-    wait = OVERLOADED.replace(b"\r\n\r\n", b"\r\nretry-after-ms: 1\r\n\r\n", 1)
-    async with serve(wait, HELLO) as server:
-        assert text_of(await streamed(provider_of("responses", server.base_url), ask("Hi."))) == "Hello."
-        assert len(server.bodies) == 2
+        with nullcontext() if is_waited_for else pytest.raises(ModelUnavailable, match="status_code 503"):
+            assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
+        assert len(server.bodies) == 1 + is_waited_for
 
 
 async def test_the_query_of_the_address_is_sent_as_one(provider_of: MakeProvider) -> None:
@@ -310,6 +301,7 @@ async def test_the_text_of_the_api_stays_out_of_the_log(answer: bytes, provider_
         {"detail": f"no {PROMPT}"},
         [{"error": {"message": f"no {PROMPT}"}}],
         {"message": {"detail": [{"msg": f"no {PROMPT}"}]}, "type": "invalid_request_error"},
+        {"error": {"code": f"Cannot parse {PROMPT}", "message": None}},
         f"no {PROMPT}",
     ],
 )
@@ -321,8 +313,34 @@ async def test_the_text_of_the_api_is_found_wherever_it_is(body: Any, provider_o
     assert PROMPT not in str(raised.value)
 
 
-async def test_a_code_that_is_a_sentence_stays_out_of_the_log(provider_of: MakeProvider) -> None:
-    async with serve(reply(400, {"error": {"code": f"Cannot parse {PROMPT}", "message": None}})) as server:
-        with pytest.raises(ModelRejected) as raised:
-            await streamed(provider_of("responses", server.base_url), ask(PROMPT))
-    assert PROMPT not in str(raised.value)
+@pytest.mark.parametrize("api", APIS)
+async def test_the_announced_date_is_returned(
+    api: str, offline: OfflineModel, provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = provider_of(api, offline.base_url, model="gpt-6-luna")
+    assert await provider.shutdown_date() is None
+    monkeypatch.setitem(offline.shutdown_dates, "gpt-6-luna", "2031-05-01")
+    assert await provider.shutdown_date() == date(2031, 5, 1)
+    assert await provider_of(api, offline.base_url, model="gpt-6-sol").shutdown_date() is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, {"error": {"message": "Not Found"}}),
+        (200, "<html>"),
+        (200, []),
+        (200, {"message": "UnknownOperationException"}),
+        (200, {"data": [None, "gpt-6-luna", {"id": "gpt-6-luna"}]}),
+        (200, {"data": [{"id": "gpt-6-luna", "shutdown_date": "soon"}]}),
+    ],
+)
+async def test_a_server_that_announces_no_date_returns_none(status: int, body: Any, provider_of: MakeProvider) -> None:
+    async with serve(reply(status, body)) as server:
+        assert await provider_of("chat", server.base_url).shutdown_date() is None
+
+
+async def test_a_server_that_fails_raises(provider_of: MakeProvider) -> None:
+    async with serve(reply(503, {"error": {"message": "overloaded"}})) as server:
+        with pytest.raises(ModelUnavailable):
+            await provider_of("chat", server.base_url, max_retries=0).shutdown_date()
