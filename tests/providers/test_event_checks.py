@@ -55,10 +55,6 @@ def test_a_wrong_event_says_what_to_write(make: Callable[..., Any], values: tupl
         make(*values)
 
 
-def test_usage_may_be_left_out() -> None:
-    assert ModelFinish("stop").usage == Usage()
-
-
 def test_the_page_names_every_field_and_event() -> None:
     page = (ROOT / "docs" / "agents.md").read_text()
     _, _, section = page.partition("### A provider of your own")

@@ -1,14 +1,14 @@
 """Every call of a model is one LLM span, and costs nothing more while tracing is off."""
 
 import json
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import pytest
 
 from omniagent.ai.providers.fallback import FallbackProvider
 from omniagent.ai.providers.llm_provider import ModelFinish, ModelReasoning, ModelReasoningDone, Overrides
 from omniagent.ai.providers.model_calls import call_model, complete
-from omniagent.ai.providers.scripted import ScriptedModel, ToolCall
+from omniagent.ai.providers.scripted import Answer, ScriptedModel, ToolCall
 from omniagent.errors import ModelRejected, ModelUnavailable
 from omniagent.messages import Usage
 from omniagent.tracing import trace_operation
@@ -61,6 +61,21 @@ async def test_content_is_recorded_when_it_is_captured(recorded_with_content: Re
     assert seen["llm.output_messages.0.message.tool_calls.0.tool_call.function.name"] == "add"
 
 
+@pytest.mark.parametrize(
+    ("script", "output"),
+    [
+        ("Hello there.", "Hello there."),
+        (["Hel", ModelRejected("400", api_text="no")], '{"text": "Hel", "error": "no"}'),
+    ],
+)
+async def test_text_is_recorded_as_it_is_and_beside_what_the_api_refused(
+    script: Answer, output: str, recorded_with_content: Recorded
+) -> None:
+    with suppress(ModelRejected):
+        await complete(ScriptedModel(script), ask("Hi."), purpose="answer")
+    assert recorded_with_content.attributes("llm")["output.value"] == output
+
+
 async def test_the_options_of_a_call_are_its_invocation_parameters(recorded: Recorded) -> None:
     extra = {"service_tier": "flex", "api_key": "sk-12345678"}
     overrides = Overrides(temperature=0.2, max_output_tokens=50, extra=extra)
@@ -71,11 +86,6 @@ async def test_the_options_of_a_call_are_its_invocation_parameters(recorded: Rec
         "temperature": 0.2,
         "max_output_tokens": 50,
     }
-
-
-async def test_plain_text_is_recorded_as_text(recorded_with_content: Recorded) -> None:
-    await complete(ScriptedModel("Hello there."), ask("Hi."), purpose="answer")
-    assert recorded_with_content.attributes("llm")["output.value"] == "Hello there."
 
 
 async def test_a_reader_that_leaves_early_is_a_cancelled_call_with_what_it_read(
@@ -101,12 +111,6 @@ async def test_the_text_of_the_api_is_in_the_span_only_with_content(recorded: Re
         await complete(ScriptedModel(ModelRejected("400", api_text="no: secret")), ask("Hi."), purpose="answer")
     assert not recorded["llm"].status.is_ok
     assert "secret" not in recorded.everything()
-
-
-async def test_the_text_of_the_api_is_in_the_output_when_content_is_captured(recorded_with_content: Recorded) -> None:
-    with pytest.raises(ModelRejected):
-        await complete(ScriptedModel(["Hel", ModelRejected("400", api_text="no: why")]), ask("Hi."), purpose="answer")
-    assert recorded_with_content.attributes("llm")["output.value"] == '{"text": "Hel", "error": "no: why"}'
 
 
 async def test_a_span_names_the_model_that_answered_in_the_end(recorded: Recorded) -> None:

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from omniagent.ai.providers.llm_provider import (
@@ -29,20 +29,6 @@ IN_A_CHAIN: Final = {"max_wait_seconds": 1.0}
 """Options of a provider that others can replace: a model that is throttled is not waited for."""
 
 
-@dataclass(slots=True)
-class Circuit:
-    """Open while a model that failed is left alone. Each failure in a row doubles that time."""
-
-    failures: int = 0
-    open_until: float = -math.inf
-
-    def leave_alone(self, now: float) -> None:
-        """Leave a model that failed alone. One call at a time may try it: others leave it alone meanwhile."""
-        if self.failures:
-            seconds = SHORTEST_BREAK_SECONDS * 2 ** min(self.failures - 1, 10)
-            self.open_until = now + min(seconds, LONGEST_BREAK_SECONDS)
-
-
 class FallbackProvider(LLMProvider):
     """Calls the first provider that has not just failed, and the next one if it fails.
 
@@ -62,14 +48,17 @@ class FallbackProvider(LLMProvider):
         self.providers = tuple(providers)
         self.system = providers[0].system
         self._clock = clock
-        self._circuits = [Circuit() for _ in providers]
+        self._failures = [0] * len(self.providers)
+        """Of each provider, in a row."""
+        self._open_until = [-math.inf] * len(self.providers)
+        """Until when each circuit is open."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         failure: ModelError | None = None
         now = self._clock()
         # Those with an open circuit come last.
-        for position in sorted(range(len(self.providers)), key=lambda at: now < self._circuits[at].open_until):
-            provider, circuit = self.providers[position], self._circuits[position]
+        for position in sorted(range(len(self.providers)), key=lambda at: now < self._open_until[at]):
+            provider = self.providers[position]
             if position or failure:
                 cause = f"{type(failure).__name__}: {failure}" if failure else "failed before"
                 logger.warning(
@@ -78,7 +67,7 @@ class FallbackProvider(LLMProvider):
                 names = {attributes.LLM_SYSTEM: provider.system, attributes.LLM_MODEL_NAME: provider.model}
                 current_span().set_many(names)
                 yield ModelReplaced(provider.model)
-            circuit.leave_alone(self._clock())
+            self._leave_alone(position)  # one call at a time may try a model that failed
             try:
                 async with aclosing(provider.stream(_own_request(request, position))) as events:
                     async for event in events:
@@ -86,13 +75,19 @@ class FallbackProvider(LLMProvider):
             except ModelError as exc:
                 failure = exc
                 if not isinstance(exc, ModelRejected) or exc.api_status == 404:  # the model is gone
-                    circuit.failures += 1
-                    circuit.leave_alone(self._clock())
+                    self._failures[position] += 1
+                    self._leave_alone(position)
             else:
-                circuit.failures, circuit.open_until = 0, -math.inf
+                self._failures[position], self._open_until[position] = 0, -math.inf
                 return
         if failure is not None:
             raise failure
+
+    def _leave_alone(self, position: int) -> None:
+        """Leave a model that failed alone. Each failure in a row doubles that time."""
+        if failures := self._failures[position]:
+            seconds = SHORTEST_BREAK_SECONDS * 2 ** min(failures - 1, 10)
+            self._open_until[position] = self._clock() + min(seconds, LONGEST_BREAK_SECONDS)
 
     def context_window(self, overrides: Overrides) -> int | None:
         """Return the smallest of the chain: the same prompt goes to each."""
@@ -121,8 +116,6 @@ def _own_request(request: ModelRequest, position: int) -> ModelRequest:
     """Return the request without what is meant for, or comes from, another provider of the chain."""
     messages = [
         message.model_copy(update={"parts": [_own_part(part, position) for part in message.parts]})
-        if any(isinstance(part, ReasoningPart) for part in message.parts)
-        else message
         for message in request.messages
     ]
     return replace(request, messages=messages, overrides=_own_overrides(request.overrides, position))
