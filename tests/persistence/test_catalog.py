@@ -14,7 +14,7 @@ from omniagent.persistence.catalog import Catalog, Page
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.providers import ModelRequest
-from omniagent.session.ids import new_id, public_session_id, user_id_of
+from omniagent.session.ids import new_id, user_id_of
 from omniagent.session.live import Place, SessionMessage
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.window import RollingSummary
@@ -93,27 +93,18 @@ async def test_a_search_finds_a_part_of_the_name_and_takes_no_pattern(
         assert set(await ids(await all_pages(catalog, session.user_id, 1, search))) == found
 
 
+@pytest.mark.parametrize(("seconds", "found"), [("SEARCH_SECONDS", {"named"}), ("NAMES_SECONDS", {"said"})])
 async def test_a_search_out_of_time_returns_what_it_found(
-    catalog: Catalog, store: ConversationStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = open_session(store, "s", f"user:{new_id()}")
-    await catalog.create(session, "Lisbon")
-    assert (await catalog.list_page(session.user_id, limit=5, search="lisbon")).is_complete
-    monkeypatch.setattr(catalog_module, "SEARCH_SECONDS", 1e-6)
-    page = await catalog.list_page(session.user_id, limit=5, search="lisbon")
-    assert [item.name for item in page.items] == ["Lisbon"], "names are matched, whatever the messages cost"
-    assert not page.is_complete
-
-
-async def test_a_search_without_time_for_the_names_returns_what_messages_say(
-    catalog: Catalog, store: ConversationStore, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, store: ConversationStore, monkeypatch: pytest.MonkeyPatch, seconds: str, found: set[str]
 ) -> None:
     user = f"user:{new_id()}"
-    await converse(open_session(store, "s", user), [1])
+    await converse(open_session(store, "said", user), [1])
     await catalog.create(open_session(store, "named", user), "question 1")
-    monkeypatch.setattr(catalog_module, "NAMES_SECONDS", 1e-6)
     page = await catalog.list_page(user_id_of(user), limit=5, search="question 1")
-    assert ([public_session_id(item.id) for item in page.items], page.is_complete) == (["s"], False)
+    assert (set(await ids([page])), page.is_complete) == ({"said", "named"}, True)
+    monkeypatch.setattr(catalog_module, seconds, 1e-6)
+    page = await catalog.list_page(user_id_of(user), limit=5, search="question 1")
+    assert (set(await ids([page])), page.is_complete) == (found, False)
 
 
 async def test_a_search_reads_every_session_in_pieces(

@@ -304,25 +304,8 @@ async def test_an_answer_that_goes_on_keeps_its_feedback_and_another_has_none(se
 # Sessions of a user, and of all users
 
 
-async def test_busy_sessions_run_a_turn_or_have_messages_in_line(open_session: Open) -> None:
-    session = open_session()
-    await begin(session, 1)
-    running = (await begin(open_session("running"), 1)).turn
-    await apply(open_session("queued"), Enqueue(QUEUED))
-    await converse(open_session("idle"), [1])
-    await begin(open_session("waiting"), 1)
-    await apply(open_session("waiting"), Wait("run", waiting(open_session("waiting"))))
-    await begin(open_session("erased"), 1)
-    await apply(open_session("erased"), Erase())
-    busy = {key: turn and turn.journal for key, turn in await session.busy_sessions()}
-    assert running is not None
-    assert busy == {open_session("running").key: running.journal, open_session("queued").key: None}
-    siblings = [await session.sibling(key).head() for key in sorted(busy)]
-    assert [head is not None and head.queue for head in siblings] == [(QUEUED,), ()]
-
-
-async def test_due_returns_sessions_that_may_need_somebody_the_longest_due_first(open_session: Open) -> None:
-    session = open_session()
+async def populate(open_session: Open) -> None:
+    """Open a session of each state for one user."""
     await begin(open_session("running", category="gold"), 1)  # due after a lease of 10 s
     await apply(open_session("queued"), Enqueue(QUEUED))  # after 2 s
     await converse(open_session("idle"), [1])
@@ -330,6 +313,22 @@ async def test_due_returns_sessions_that_may_need_somebody_the_longest_due_first
     await apply(open_session("waiting"), Wait("run", waiting(open_session("waiting"))))  # when its request expires
     await begin(open_session("erased"), 1)
     await apply(open_session("erased"), Erase())
+
+
+async def test_busy_sessions_run_a_turn_or_have_messages_in_line(open_session: Open) -> None:
+    session = open_session()
+    await begin(session, 1)
+    await populate(open_session)
+    running = turn(1, open_session("running"))
+    busy = {key: live and live.journal for key, live in await session.busy_sessions()}
+    assert busy == {open_session("running").key: running.journal, open_session("queued").key: None}
+    siblings = [await session.sibling(key).head() for key in sorted(busy)]
+    assert [head is not None and head.queue for head in siblings] == [(QUEUED,), ()]
+
+
+async def test_due_returns_sessions_that_may_need_somebody_the_longest_due_first(open_session: Open) -> None:
+    session = open_session()
+    await populate(open_session)
 
     async def due(now: datetime) -> list[tuple[str, str | None]]:
         found = await session.store.due(now, 100_000)

@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -37,24 +38,33 @@ class MongoBackendAdapter:
         pool_size: int | None = None,
     ) -> None:
         settings = Settings.from_env()
-        self._uri = uri or settings.mongodb_uri
-        if not self._uri:
+        uri = uri or settings.mongodb_uri
+        if not uri:
             raise ConfigurationError("no MongoDB address: set MONGODB_URI, or MONGODB_SECRET_ARN on Lambda")
         if not isinstance(documents, DocumentModels):
             raise ConfigurationError(f"documents must be DocumentModels(…), not {documents!r}")
-        self._database = database or settings.mongodb_database
         self._documents = documents
-        self._timeout_seconds = timeout_seconds or settings.mongodb_timeout_seconds
-        self._pool_size = settings.mongodb_pool_size if pool_size is None else pool_size
+        self._mongo = partial(
+            MongoDB,
+            uri,
+            database or settings.mongodb_database,
+            documents.all(),
+            timeout_seconds=timeout_seconds or settings.mongodb_timeout_seconds,
+            pool_size=settings.mongodb_pool_size if pool_size is None else pool_size,
+        )
         self._store: ConversationStore | None = None
         self._opening = asyncio.Lock()
-        self._signals = ShutdownSignals()
+        self._handlers: dict[int, tuple[Handler, Handler]] = {}
+        """By signal: the previous one, and ours."""
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def initialize(self) -> ConversationStore:
         """Connect and return the store. Later calls return the same one."""
         async with self._opening:
             if self._store is None:
-                self._store = await self._open()
+                mongo = self._mongo()
+                await mongo.open()
+                self._store = ConversationStore(mongo, self._documents)
             return self._store
 
     async def build_indexes(self) -> None:
@@ -77,7 +87,7 @@ class MongoBackendAdapter:
             try:
                 await store.open_turns.finish()
             finally:
-                self._signals.restore()
+                self._restore_handlers()
                 await store.mongo.close()
 
     def end_turns_on(self, *signals: int) -> None:
@@ -88,37 +98,7 @@ class MongoBackendAdapter:
         """
         if self._store is None:
             raise ConfigurationError("call `await adapter.initialize()` before end_turns_on()")
-        self._signals.watch(self._store.open_turns, signals)
-
-    async def __aenter__(self) -> ConversationStore:
-        return await self.initialize()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.shutdown()
-
-    async def _open(self) -> ConversationStore:
-        classes, seconds = self._documents.all(), self._timeout_seconds
-        mongo = MongoDB(self._uri, self._database, classes, timeout_seconds=seconds, pool_size=self._pool_size)
-        try:
-            await mongo.open()
-            return ConversationStore(mongo, self._documents)
-        except BaseException:
-            await mongo.close()
-            raise
-
-
-class ShutdownSignals:
-    """Wraps the handlers of signals, and restores them."""
-
-    def __init__(self) -> None:
-        self._handlers: dict[int, tuple[Handler, Handler]] = {}
-        """By signal: the previous one, and ours."""
-        self._ending: set[asyncio.Task[None]] = set()
-
-    def watch(self, turns: OpenTurns, signals: Iterable[int]) -> None:
-        loop = asyncio.get_running_loop()
+        loop, turns = asyncio.get_running_loop(), self._store.open_turns
         for number in set(signals) - set(self._handlers):
             previous: Handler = signal.getsignal(number)
 
@@ -130,7 +110,15 @@ class ShutdownSignals:
             signal.signal(number, handle)
             self._handlers[number] = previous, handle
 
-    def restore(self) -> None:
+    async def __aenter__(self) -> ConversationStore:
+        return await self.initialize()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.shutdown()
+
+    def _restore_handlers(self) -> None:
         """Restore the previous handlers, except where ours has been replaced since."""
         for number, (previous, ours) in self._handlers.items():
             if signal.getsignal(number) is ours:

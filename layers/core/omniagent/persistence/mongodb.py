@@ -97,8 +97,9 @@ class MongoDB:
             with translated():
                 await self._bind_classes()
                 await ensure_indexes(self.database, self.documents)
-        except StorageRejected as exc:
-            if isinstance(exc.__cause__, driver.ConfigurationError):
+        except BaseException as exc:
+            await self.close()
+            if isinstance(exc, StorageRejected) and isinstance(exc.__cause__, driver.ConfigurationError):
                 raise ConfigurationError(f"MONGODB_URI cannot be used: {exc}") from exc
             raise
 
