@@ -358,7 +358,7 @@ async def list_approvals(
                 found += requests
                 listed += 1
             if listed == limit:
-                return ApprovalList(approvals=found, before=waiting_cursor(answer))
+                return ApprovalList(approvals=found, before=waiting_cursor(answer).encode())
         before = page.before
         if before is None:
             break

@@ -24,7 +24,7 @@ from omniagent.persistence.documents import HAS_REQUESTS, IS_DUE, UNANNOUNCED, W
 from omniagent.persistence.driver_errors import on_mongodb, translated
 from omniagent.persistence.mongo_history import MongoHistory
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.persistence.store import ConversationStore, Cursor
+from omniagent.persistence.store import NEWEST_SESSIONS, ConversationStore, Cursor
 from omniagent.persistence.stored_session import from_bson, head_of, message_of, now
 from omniagent.session.ids import new_id, public_session_id, session_key
 from omniagent.session.live import Place, SessionMessage
@@ -40,7 +40,6 @@ SEARCHED_AT_ONCE = 20
 QUEUED_LIFE = timedelta(hours=1)
 """Longer than the queue keeps redelivering a job that fails."""
 _LIVE = ("state", "since", "attempt", "until")
-_NEWEST_SESSIONS = [("updated_at", DESCENDING), ("_id", DESCENDING)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +97,19 @@ class Catalog:
         return replace(page, is_complete=is_complete)
 
     async def _sessions_page(self, query: dict[str, Any], limit: int) -> Page[Session]:
-        found = self._store.sessions.find(query, {"turn.message": 0}).sort(_NEWEST_SESSIONS)
-        return await _page(found, partial(from_bson, self.models.session), limit, _session_cursor)
+        found = self._store.sessions.find(query, {"turn.message": 0}).sort(NEWEST_SESSIONS)
+        read = partial(from_bson, self.models.session)
+        return await _page(found, read, limit, lambda each: Cursor(each.updated_at, public_session_id(each.id)))
 
     @on_mongodb("sessions", "get_session")
     async def get(self, key: str) -> Session:
-        found = await self._find(key)
+        """Read a session. Raises `SessionErased`, which is a `NotFound`, while it is being deleted."""
+        found = await self._store.sessions.find_one({"_id": key})
         if found is None:
             raise NotFound
-        return found
+        if found.get("erased_at") is not None:
+            raise SessionErased
+        return from_bson(self.models.session, found)
 
     @on_mongodb("sessions", "rename_session")
     async def rename(self, key: str, name: str) -> Session:
@@ -282,7 +285,7 @@ class Catalog:
         found: list[str] = []
         try:
             with _for_seconds(SEARCH_SECONDS):
-                sessions = self._store.sessions.find(query, {"_id": 1}).sort(_NEWEST_SESSIONS)
+                sessions = self._store.sessions.find(query, {"_id": 1}).sort(NEWEST_SESSIONS)
                 while newest := await sessions.to_list(SEARCHED_AT_ONCE):
                     said = {"session_id": {"$in": [each["_id"] for each in newest]}, "parts": _text_like(pattern)}
                     found += await self._store.messages.distinct("session_id", said)
@@ -304,13 +307,6 @@ class Catalog:
             return {}
         return {each["_id"]: _passage(each["parts"], search) for each in found}
 
-    async def _find(self, key: str) -> Session | None:
-        """Read a session. Raises `SessionErased`, which is a `NotFound`, while it is being deleted."""
-        found = await self._store.sessions.find_one({"_id": key})
-        if found is not None and found.get("erased_at") is not None:
-            raise SessionErased
-        return from_bson(self.models.session, found) if found else None
-
 
 @contextmanager
 def _for_seconds(seconds: float) -> Iterator[None]:
@@ -328,25 +324,21 @@ async def _page(
     found: AsyncCursor[dict[str, Any]],
     read: Callable[[Mapping[str, Any]], Item],
     limit: int,
-    cursor: Callable[[Item], str],
+    cursor: Callable[[Item], Cursor],
 ) -> Page[Item]:
     """Read a page of a sorted list, and one item more to see whether another page follows."""
     stored = await found.limit(limit + 1).to_list()
     items = [read(each) for each in stored[:limit]]
-    return Page(items, cursor(items[-1]) if len(stored) > limit else None)
+    return Page(items, cursor(items[-1]).encode() if len(stored) > limit else None)
 
 
 def _keyed(stored: Mapping[str, Any]) -> tuple[str, SessionMessage]:
     return stored["session_id"], message_of(stored)
 
 
-def _session_cursor(session: Session) -> str:
-    return Cursor(session.updated_at, public_session_id(session.id)).encode()
-
-
-def waiting_cursor(message: SessionMessage) -> str:
+def waiting_cursor(message: SessionMessage) -> Cursor:
     """Return the cursor of the page of waiting answers that follows a message."""
-    return Cursor(message.created_at, message.node).encode()
+    return Cursor(message.created_at, message.node)
 
 
 def tree_cursor(message: SessionMessage) -> str:

@@ -30,6 +30,7 @@ SETTLED: Final = timedelta(seconds=120)
 transactions after 60 seconds.
 """
 Collection = AsyncCollection[dict[str, Any]]
+NEWEST_SESSIONS: Final = [("updated_at", DESCENDING), ("_id", DESCENDING)]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -97,8 +98,7 @@ class ConversationStore(SessionDirectory):
         if before is not None:
             query |= Cursor(before.updated_at, before.session_id).older("updated_at", session_key(user_id, ""))
         shown = {"name": 1, "agent": 1, "updated_at": 1, "latest_turn_number": 1, "turn.state": 1, "turn.until": 1}
-        order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
-        found = await self.sessions.find(query, shown).sort(order).limit(checked_limit(limit)).to_list()
+        found = await self.sessions.find(query, shown).sort(NEWEST_SESSIONS).limit(checked_limit(limit)).to_list()
         return [
             SessionInfo(
                 public_session_id(each["_id"]),
