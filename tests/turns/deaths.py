@@ -128,6 +128,13 @@ class World:
         """The session, as a new process sees it."""
         return MortalSession(self, Process())
 
+    async def is_written(self, text: bytes) -> bool:
+        """Whether the turn's journal has this text."""
+        head = await self.session.head()
+        assert head is not None
+        assert head.turn is not None
+        return any(text in each.lines for each in await self.registry.read(self.session.key, head.turn.journal))
+
     def runner(self) -> TurnOperator:
         self.process = Process()
         session, registry = MortalSession(self, self.process), MortalRegistry(self, self.process)

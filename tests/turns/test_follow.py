@@ -270,14 +270,7 @@ async def test_a_follower_goes_on_with_a_turn_whose_process_dies(how: str) -> No
     await house.runner(process).start(QUERY)
     await seen.reached()
 
-    async def is_written() -> bool:
-        session = house.session
-        head = await session.head()
-        assert head is not None
-        assert head.turn is not None
-        return any(b"Half" in each.lines for each in await house.registry.read(session.key, head.turn.journal))
-
-    await until(is_written)
+    await until(lambda: house.is_written(b"Half"))
     reader = await house.resumed()
     frames = reader.sse(resets=how == "resets")
     shown = await anext(frames) + await anext(frames)

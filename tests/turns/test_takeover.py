@@ -39,16 +39,8 @@ class Found(BaseModel):
 async def test_a_turn_that_dies_between_two_attempts_is_told_what_to_correct() -> None:
     world = World("repair")
 
-    async def is_written() -> bool:
-        head = await world.session.head()
-        assert head is not None
-        assert head.turn is not None
-        return any(
-            b"withdrawn" in each.lines for each in await world.registry.read(world.session.key, head.turn.journal)
-        )
-
     async def repair(_: object) -> list[Beat]:
-        await until(is_written)
+        await until(lambda: world.is_written(b"withdrawn"))
         return [Stage(world, "repair")]
 
     good = '{"place": "here"}'
@@ -69,11 +61,6 @@ async def test_the_models_of_both_processes_are_named() -> None:
     answer = await world.finish()
     assert answer.metadata["model"] == "second"
     assert answer.metadata["models"] == ["scripted", "second"]
-
-
-async def is_idle(world: World) -> bool:
-    head = await world.session.head()
-    return head is not None and head.turn is None
 
 
 @pytest.mark.parametrize("way", ["resume", "retry", "next message", "sweep"])
@@ -101,7 +88,11 @@ async def test_whoever_comes_next_finishes_a_dead_turn(way: str) -> None:
         world.store.sessions[world.session.key].due = world.session.now().replace(year=2000)
         sweeper = Sweeper(world.store, open_runner, world.settings)  # type: ignore[arg-type]
         await sweeper.sweep()
-        await until(lambda: is_idle(world))
+
+        async def has_ended() -> bool:
+            return await answer_of(world.session, 1) is not None
+
+        await until(has_ended)
     answer = await answer_of(world.session, 1)
     assert answer is not None
     assert (answer.status, answer.text) == ("complete", DONE)
