@@ -61,6 +61,13 @@ def set_password(mongod: str) -> SetPassword:
     return change
 
 
+def server(mongod: str, model: ScriptedModel, **settings: Any) -> Application:
+    """An application without AWS, with a database of its own."""
+    chosen = Settings(mongodb_uri=mongod, mongodb_database=f"server_{new_id()[:8]}", **settings)
+    agent = Agent("helper", "", model="scripted/x")
+    return Application(Project(agent=agent, providers={"scripted": model}), Platform(chosen))
+
+
 def patient(settings: Settings) -> AwsPlatform:
     """AWS, where a secret may be read as often as it is asked for."""
     return AwsPlatform(settings, SecretStore(refresh_interval_seconds=0))
@@ -168,9 +175,7 @@ async def test_a_model_server_that_fails_is_logged_and_counts_nothing(
     assert "ModelsEndingSoon" not in capsys.readouterr().out
 
 
-async def test_closing_stores_what_was_streamed_before_the_model_is_closed(
-    application: Application,
-) -> None:
+async def test_closing_stores_what_was_streamed_before_what_it_needed_is_closed(application: Application) -> None:
     order: list[str] = []
     gate = Gate()
 
@@ -181,30 +186,20 @@ async def test_closing_stores_what_was_streamed_before_the_model_is_closed(
     async def on_finish(context: RunContext, result: RunResult) -> None:
         order.append(f"{result.status}: {result.text}")
 
-    agent = Agent("helper", "Be helpful.", model="scripted/x", callbacks=Callbacks(on_finish=on_finish))
-    application.project = Project(
-        agent=agent, providers={"scripted": lambda model: Closed(["Half an", gate], model=model)}
-    )
-    stream = await (await application.runner("ada", "closing")).start("Hello")
-    await gate.reached()
-    await application.close()
-    assert order == ["cancelled: Half an", "model closed"]
-    assert (await stream.result()).stored
-
-
-async def test_what_tools_share_is_closed_with_the_application(mongod: str) -> None:
-    closed = []
-
     @asynccontextmanager
     async def deps() -> AsyncIterator[str]:
         yield "open"
-        closed.append("closed")
+        order.append("deps closed")
 
-    agent = Agent("helper", "Be helpful.", deps=deps)
-    application = Application(Project(agent=agent), AwsPlatform(Settings(mongodb_uri=mongod)))
-    assert await agent.open_deps() == "open"
+    callbacks = Callbacks(on_finish=on_finish)
+    agent = Agent("helper", "Be helpful.", model="scripted/x", callbacks=callbacks, deps=deps)
+    providers = {"scripted": lambda model: Closed(["Half an", gate], model=model)}
+    application.project = Project(agent=agent, providers=providers)
+    stream = await (await application.runner("ada", "closing")).start("Hello")
+    await gate.reached()
     await application.close()
-    assert closed == ["closed"]
+    assert order == ["cancelled: Half an", "deps closed", "model closed"]
+    assert (await stream.result()).stored
 
 
 async def test_a_summary_cannot_be_queued_without_a_queue(application: Application, local_aws: Aws) -> None:
@@ -225,12 +220,7 @@ def test_a_project_file_that_defines_something_else_says_what_to_write(mistake: 
 
 
 async def test_a_serving_application_finishes_a_dead_turn(mongod: str) -> None:
-    settings = Settings(
-        mongodb_uri=mongod, mongodb_database=f"serving_{new_id()[:8]}", lease_seconds=0.2, tick_seconds=0.05
-    )
-    model = ScriptedModel(default="Hello again.")
-    agent = Agent("helper", "", model="scripted/x")
-    application = Application(Project(agent=agent, providers={"scripted": model}), Platform(settings))
+    application = server(mongod, ScriptedModel(default="Hello again."), lease_seconds=0.2, tick_seconds=0.05)
     async with application.serving():
         session = await application.session("ada", "chat")
         await begin_turn(session, "Hello?")
@@ -242,11 +232,7 @@ async def test_a_serving_application_finishes_a_dead_turn(mongod: str) -> None:
 
 
 async def test_a_closed_application_counts_again_after_it_is_opened(mongod: str) -> None:
-    settings = Settings(mongodb_uri=mongod, mongodb_database=f"again_{new_id()[:8]}", budget_requests_per_minute=1_000)
-    providers = {"scripted": ScriptedModel(default="Hello.")}
-    application = Application(
-        Project(agent=Agent("helper", "", model="scripted/x"), providers=providers), Platform(settings)
-    )
+    application = server(mongod, ScriptedModel(default="Hello."), budget_requests_per_minute=1_000)
     for _ in range(2):
         assert (await (await application.runner("ada", "chat")).run("Hello?")).status == "complete"
         await application.close()

@@ -23,7 +23,9 @@ def _lines_since(product: Product, request_id: str) -> list[Json]:
     return [json.loads(line) for line in lines[begun[0] :] if line.startswith("{")] if begun else []
 
 
-async def test_a_turn_prints_the_metrics_that_alarms_and_dashboard_are_built_on(product: Product, user: User) -> None:
+async def test_a_turn_prints_the_metrics_of_the_alarms_and_a_line_with_its_request_id(
+    product: Product, user: User
+) -> None:
     async with user.asking('[tool:calculator {"expression": "6 * 7"}] Tell me') as answer:
         events = await answer.rest()
     metrics = await metrics_of(product, answer.response.headers["x-amzn-requestid"])
@@ -40,12 +42,8 @@ async def test_a_turn_prints_the_metrics_that_alarms_and_dashboard_are_built_on(
     assert [[dimension["Name"] for dimension in alarm["Dimensions"]]] == directive["Dimensions"]
     assert metrics["service"] == alarm["Dimensions"][0]["Value"] == f"{STACK}-chat"
 
-
-async def test_a_turn_is_found_in_the_log_by_the_request_id(product: Product, user: User) -> None:
-    async with user.asking("Hello") as answer:
-        await answer.rest()
     request_id = answer.response.headers["x-request-id"]
-    since = partial(_lines_since, product, request_id)
-    [ended] = await eventually(lambda: [line for line in since() if line.get("message") == "turn ended"])
+    lines = partial(_lines_since, product, request_id)
+    [ended] = await eventually(lambda: [line for line in lines() if line.get("message") == "turn ended"])
     assert (ended["request_id"], ended["service"], ended["level"]) == (request_id, f"{STACK}-chat", "INFO")
     assert (ended["status"], ended["turn_number"], ended["stored"]) == ("complete", 1, True)
