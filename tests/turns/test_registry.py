@@ -170,7 +170,7 @@ each_use = pytest.mark.parametrize("use", EVERY_USE.values(), ids=EVERY_USE)
 
 @each_use
 async def test_a_table_that_cannot_be_reached_is_unavailable(session: str, use: Use) -> None:
-    nowhere = dynamodb_api(f"http://127.0.0.1:{free_port()}", timeout_seconds=1, attempts=1)
+    nowhere = dynamodb_api(f"http://127.0.0.1:{free_port()}")
     with pytest.raises(RegistryUnavailable):
         await use(DynamoRegistry("turns", api=nowhere), session)
 

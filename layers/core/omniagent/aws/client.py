@@ -263,7 +263,6 @@ class AwsJson:
         endpoint: str | None = None,
         credentials: CredentialCache = process_credentials,
         timeout_seconds: float = 3.0,
-        attempts: float = 3,
     ) -> None:
         self._protocol = protocol
         self._region = region or own_region()
@@ -275,11 +274,10 @@ class AwsJson:
         self._headers = {"content-type": protocol.content_type, "host": urlsplit(self._endpoint).netloc}
         self._credentials = credentials
         self._timeouts = timeouts(timeout_seconds)
-        self._attempts = attempts
         self._http: httpcore2.AsyncConnectionPool | None = None
 
     async def call(
-        self, operation: str, *, attempts: float | None = None, seconds: float = math.inf, **arguments: Any
+        self, operation: str, *, attempts: float = 3, seconds: float = math.inf, **arguments: Any
     ) -> dict[str, Any]:
         """Call an operation. Transient failures are retried: so many `attempts`, all within so many `seconds`.
 
@@ -287,7 +285,7 @@ class AwsJson:
         failure is an `AwsUnreachable` or an `AwsRefused`.
         """
         body = json.dumps(arguments).encode()
-        left, end, pause = attempts or self._attempts, time.monotonic() + seconds, FIRST_RETRY_SECONDS
+        left, end, pause = attempts, time.monotonic() + seconds, FIRST_RETRY_SECONDS
         while True:
             try:
                 return await self._send(operation, body)

@@ -20,7 +20,7 @@ from omniagent.aws.client import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable
 from omniagent.budget.spending import Spending, SpendingCounter
 from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
 from omniagent.messages import Usage
-from omniagent.tracing import SpanKind, current_span, trace_method
+from omniagent.tracing import current_span, trace_database
 from omniagent.tracing.attributes import DB_COLLECTION
 from omniagent.turns.registry import KEPT_DAYS, Chunk, Signals, TurnRegistry
 
@@ -90,7 +90,7 @@ class DynamoRegistry(TurnRegistry):
         self._clock = clock
         self._kept_seconds = kept_days * 86400
 
-    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.append")
+    @trace_database("aws.dynamodb.append")
     async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
         run = {"S": chunk.run}
         answer = await self._table.call(
@@ -108,7 +108,7 @@ class DynamoRegistry(TurnRegistry):
         )
         return not answer.get("lost")
 
-    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.read")
+    @trace_database("aws.dynamodb.read")
     async def read(self, session: str, journal: str, after: int = -1, *, newest: bool = False) -> list[Chunk]:
         query: dict[str, Any] = {
             "ConsistentRead": True,
@@ -130,7 +130,7 @@ class DynamoRegistry(TurnRegistry):
                 return chunks
             query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
-    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.signal")
+    @trace_database("aws.dynamodb.signal")
     async def signal(self, session: str, journal: str, *, stop: bool = False, mail: bool = False) -> None:
         await self._table.call(
             "UpdateItem",
@@ -144,14 +144,14 @@ class DynamoRegistry(TurnRegistry):
             | ({":true": {"BOOL": True}} if stop else {}),
         )
 
-    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.signals")
+    @trace_database("aws.dynamodb.signals")
     async def signals(self, session: str, journal: str) -> Signals:
         # Once per tick: half a read unit, a tenth of the price of a write. A tick later it is read all the same.
         answer = await self._table.call("GetItem", Key=_item_key(session, f"signals#{journal}"))
         item = answer.get("Item", {})
         return Signals("stop" in item, int(item.get("mail", {"N": "0"})["N"]))
 
-    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.count_reader")
+    @trace_database("aws.dynamodb.count_reader")
     async def count_reader(self, user_id: str, reader: str, seconds: float) -> int:
         # A short hash, so that an item with many readers stays small.
         now, name = self._clock(), _READER + hashlib.blake2b(reader.encode(), digest_size=6).hexdigest()
@@ -177,7 +177,7 @@ class DynamoRegistry(TurnRegistry):
             await self._table.call("UpdateItem", Key=key, UpdateExpression=removal, ExpressionAttributeNames=names)
         return len(readers) - len(gone)
 
-    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.erase")
+    @trace_database("aws.dynamodb.erase")
     async def erase(self, owner: str, limit: int = 500) -> bool:
         page = await self._table.keys_of(owner, Limit=limit)
         keys = page["Items"]
@@ -197,7 +197,7 @@ class DynamoCounter(SpendingCounter):
         super().__init__(clock)
         self._table = DynamoTable(table, api)
 
-    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.budget")
+    @trace_database("aws.dynamodb.budget")
     async def add(self, user_id: str, usage: Usage) -> Spending:
         now = self.nothing()
         answer = await self._table.call(
@@ -215,7 +215,7 @@ class DynamoCounter(SpendingCounter):
         )
         return _spending(answer["Attributes"], now)
 
-    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.budget")
+    @trace_database("aws.dynamodb.budget")
     async def count_request(self, user_id: str, limit: int) -> Spending:
         now = self.nothing()
         old = {f"#m{age}": f"m{now.minute - age}" for age in _FORGOTTEN_MINUTES if age <= now.minute}
@@ -232,7 +232,7 @@ class DynamoCounter(SpendingCounter):
             raise now.too_many_requests()
         return _spending(answer["Attributes"], now)
 
-    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.budget")
+    @trace_database("aws.dynamodb.budget")
     async def read(self, user_id: str) -> Spending:
         now = self.nothing()
         answer = await self._table.call("GetItem", Key=_budget_key(user_id, now.day), ConsistentRead=True)

@@ -9,7 +9,7 @@ from bson.errors import BSONError
 from pymongo import errors as driver
 
 from omniagent.errors import StorageConflict, StorageError, StorageRejected, StorageUnavailable
-from omniagent.tracing import SpanKind, trace_method
+from omniagent.tracing import trace_database
 
 Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
 # The first class that matches wins, so subclasses come before their bases.
@@ -49,8 +49,7 @@ def on_mongodb(collection: str, operation: str | None = None) -> Callable[[Metho
             with translated():
                 return await method(*args, **kwargs)
 
-        name, attributes = f"mongodb.{operation or method.__name__}", {"db.collection.name": collection}
-        return cast("Method", trace_method(kind=SpanKind.DB, name=name, attributes=attributes)(call))
+        return cast("Method", trace_database(f"mongodb.{operation or method.__name__}", collection)(call))
 
     return decorate
 

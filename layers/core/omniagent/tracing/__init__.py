@@ -10,8 +10,7 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
-from inspect import iscoroutinefunction
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
 from . import attributes as names
@@ -31,7 +30,7 @@ FLUSH_TIMEOUT_SECONDS: Final = 2.0
 # As `Settings` reads it.
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 TurnEnding = Literal["complete", "waiting", "cancelled", "failed", "interrupted"]
 TurnPhase = Literal["planned", "running", "stopping"] | TurnEnding
 _SESSION_PHASES: Final[Mapping[TurnPhase, str]] = {"running": "running", "stopping": "running", "waiting": "waiting"}
@@ -61,26 +60,15 @@ def trace_operation(
     return NO_SPAN if _recorder is None else _recorder.start(name, SpanKind(kind), attributes)
 
 
-def trace_method(
-    *, kind: SpanKind | str = SpanKind.CHAIN, name: str | None = None, attributes: Mapping[str, Any] | None = None
-) -> Callable[[F], F]:
-    """Open a span with these attributes around each call. `current_span()` returns it inside the function.
-
-    A DB span named `<system>.<operation>`, such as `mongodb.begin_turn`, also gets both as `db.*` attributes.
-    """
+def trace_database(name: str, collection: str | None = None) -> Callable[[F], F]:
+    """Open a span around each call of an operation, which is named `<system>.<operation>`: `mongodb.begin_turn`."""
+    system, _, operation = name.rpartition(".")
+    attributes = {names.DB_SYSTEM: system, names.DB_OPERATION: operation, names.DB_COLLECTION: collection}
 
     def decorate(function: F) -> F:
-        if not iscoroutinefunction(function):
-            raise TypeError(f"{function.__qualname__}: trace_method takes async functions only")
-        span_name = name or function.__qualname__
-        system, _, operation = span_name.rpartition(".")
-        is_database = kind == SpanKind.DB and system
-        implied = {names.DB_SYSTEM: system, names.DB_OPERATION: operation} if is_database else {}
-        all_attributes = {**implied, **(attributes or {})}
-
         @functools.wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
-            with trace_operation(span_name, kind=kind, attributes=all_attributes):
+            with trace_operation(name, kind=SpanKind.DB, attributes=attributes):
                 return await function(*args, **kwargs)
 
         return cast("F", call)
