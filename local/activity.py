@@ -4,7 +4,6 @@ import asyncio
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import parse_qs, urlsplit
 
 from local.emulator.http import NO_STORE, Exchange, Headers
 
@@ -51,7 +50,7 @@ class Activity:
     async def tell(self, exchange: Exchange, headers: Headers) -> None:
         """Answer `GET /local/activity` with a stream of events, until the page leaves."""
         queue = asyncio.Queue[Event](MAX_WAITING)
-        query = {name: values[0] for name, values in parse_qs(urlsplit(exchange.target).query).items()}
+        query = exchange.query
         # An EventSource has no headers of its own.
         user = query.get("user") or exchange.header(USER)
         self._listeners[queue] = _Page(user, query.get("client"))

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
@@ -148,8 +147,8 @@ class Front:
         elif exchange.path == "/local/traces":
             await self._tell_traces(exchange, cors)
         elif exchange.path == "/local/causes":
-            request_id = parse_qs(urlsplit(exchange.target).query).get("request_id", [""])[0]
-            await _json(exchange, 200, {"causes": causes_as_json(self._causes.of(request_id))}, cors)
+            causes = self._causes.of(exchange.query.get("request_id", ""))
+            await _json(exchange, 200, {"causes": causes_as_json(causes)}, cors)
         elif exchange.path == "/local/activity":
             await self._activity.tell(exchange, cors)
         elif route := self._routes.get(f"{exchange.method} {exchange.path}"):
@@ -198,11 +197,10 @@ class Front:
         }:
             await _problem(exchange, 403, "Only the playground may do this.", cors)
             return
-        query = {name: values[0] for name, values in parse_qs(urlsplit(exchange.target).query).items()}
         try:
             body = json.loads(await exchange.body(BODY_LIMIT)) if exchange.method != "GET" else None
             choice = Choice.from_header(exchange.header(CHOICE_HEADER))
-            answer = await route(LocalRequest(query, body, _user(exchange), choice))
+            answer = await route(LocalRequest(exchange.query, body, _user(exchange), choice))
         except (ValueError, BodyTooLarge) as error:
             await _problem(exchange, 422, str(error), cors)
         else:
@@ -223,9 +221,8 @@ class Front:
         await _problem(exchange, 502, why, cors, extra)
 
     async def _tell_traces(self, exchange: Exchange, cors: Headers) -> None:
-        query = parse_qs(urlsplit(exchange.target).query)
         try:
-            session_id, turn = query["session_id"][0], int(query["turn"][0])
+            session_id, turn = exchange.query["session_id"], int(exchange.query["turn"])
         except (KeyError, ValueError):
             await _problem(exchange, 422, "Name the session in session_id and the turn's number in turn.", cors)
             return

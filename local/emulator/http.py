@@ -6,6 +6,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from urllib.parse import parse_qs
 
 import h11
 
@@ -47,6 +48,11 @@ class Exchange:
     def path(self) -> str:
         """The target without its query."""
         return self.target.partition("?")[0]
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The first value of each parameter."""
+        return {name: values[0] for name, values in parse_qs(self.target.partition("?")[2]).items()}
 
     def header(self, name: str) -> str:
         """Return a header's value, with repeated headers joined by commas. Empty if there is none."""

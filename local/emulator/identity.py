@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import parse_qs
 
 from local.cloudformation import ACCOUNT
 from local.emulator.http import Exchange
@@ -46,7 +45,7 @@ def access_key_of(exchange: Exchange) -> str | None:
     """Return the access key of a request's signature, in its header or its query; None without a signature."""
     if match := _CREDENTIAL.match(exchange.header("authorization")):
         return match[1]
-    query = parse_qs(exchange.target.partition("?")[2])
-    if query.get("X-Amz-Algorithm") == ["AWS4-HMAC-SHA256"] and "X-Amz-Signature" in query:
-        return query.get("X-Amz-Credential", [""])[0].split("/")[0] or None
+    query = exchange.query
+    if query.get("X-Amz-Algorithm") == "AWS4-HMAC-SHA256" and "X-Amz-Signature" in query:
+        return query.get("X-Amz-Credential", "").split("/")[0] or None
     return None

@@ -62,6 +62,7 @@ async def test_a_lost_connection_is_resumed_during_an_answer_and_after_it(open_p
     await _lose_connection(playground, wire)
     wire.broken = False
     await expect(playground.page.get_by_text("Reconnecting")).to_be_hidden()
+    await expect(playground.page.get_by_text("Local stack")).to_be_visible()
     await _goes_on(playground)
     await _lose_connection(playground, wire)
     async with playground.api() as api:
@@ -77,6 +78,7 @@ async def _lose_connection(playground: Playground, wire: Proxy) -> None:
     wire.broken = True
     wire.cut()
     await expect(playground.page.get_by_text("Reconnecting")).to_be_visible()
+    await expect(playground.page.get_by_text("No connection")).to_be_visible()
 
 
 async def test_a_question_of_unknown_fate_is_answered_once_an_unsent_one_editable(

@@ -1,12 +1,8 @@
-"""A team's server: the HTTP API on Starlette, with an authentication of its own."""
+"""A team's server: the HTTP API with an authentication of its own, asked from within its process."""
 
-import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
 
-import uvicorn
-from fastapi import FastAPI
+import httpx
 from starlette.requests import Request
 
 from omniagent import Agent, Project
@@ -17,14 +13,15 @@ async def current_user(_: Request) -> Caller:
     return Caller("you")
 
 
-@asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def main() -> None:
     application = Application(Project(agent=Agent("example", "You are a helpful assistant.")))
     api = chat_app(application, authenticate=current_user)
     api.mount("/", sessions_app(application, authenticate=current_user))
-    app.mount("/", api)
-    async with application.serving(signal.SIGTERM, signal.SIGINT):
-        yield
+    transport = httpx.ASGITransport(api)
+    async with application.serving(), httpx.AsyncClient(transport=transport, base_url="http://server") as http:
+        answer = await http.post("/chat", json={"session_id": "s1", "query": "Hello"})
+        print(answer.text.splitlines()[-2])
+        print([session["id"] for session in (await http.get("/sessions")).json()["sessions"]])
 
 
-uvicorn.run(FastAPI(lifespan=lifespan), port=int(sys.argv[1]))
+asyncio.run(main())

@@ -1,16 +1,13 @@
 """The wheel alone is a library with MongoDB; a server and AWS are extras."""
 
 import json
-import subprocess
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from local.model import OfflineModel
-from local.ports import free_port
-from tests.fixtures.endings import PATIENCE_SECONDS
 from tests.package.wheels import Environment, new_environment
 
 PROGRAMS = Path(__file__).parent
@@ -29,9 +26,15 @@ print(json.dumps([name for name in sys.argv[1:] if found(name)]))
 
 
 @pytest.fixture
-def services(mongod: str) -> dict[str, str]:
-    """A database of the test's own."""
-    return {"MONGODB_URI": mongod, "MONGODB_DATABASE": f"package-{uuid.uuid4().hex[:8]}"}
+def services(mongod: str) -> Iterator[dict[str, str]]:
+    """A database of the test's own, and the offline model."""
+    with OfflineModel() as model:
+        yield {
+            "MONGODB_URI": mongod,
+            "MONGODB_DATABASE": f"package-{uuid.uuid4().hex[:8]}",
+            "OPENAI_BASE_URL": model.base_url,
+            "OPENAI_API_KEY": "offline",
+        }
 
 
 def found(environment: Environment, *modules: str) -> list[str]:
@@ -41,9 +44,7 @@ def found(environment: Environment, *modules: str) -> list[str]:
 
 def test_the_library_alone_runs_stores_and_needs_no_server(bare: Environment, services: dict[str, str]) -> None:
     assert found(bare, "omniagent", "pymongo", *SERVER_ONLY, *LAMBDA_ONLY) == ["omniagent", "pymongo"]
-    with OfflineModel() as model:
-        services |= {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "offline"}
-        done = bare.run("python", "-I", PROGRAMS / "library_program.py", **services)
+    done = bare.run("python", "-I", PROGRAMS / "library_program.py", **services)
     stored = [("user", "complete"), ("assistant", "complete")]
     assert done.stdout == f"in memory: complete It is 42.\nstored: {stored}\n", done.stderr
 
@@ -58,27 +59,7 @@ def test_a_server_without_its_extra_names_what_to_install(bare: Environment) -> 
 def test_the_server_extra_serves_chat_and_sessions_without_aws(
     wheel: Path, services: dict[str, str], tmp_path: Path
 ) -> None:
-    server = new_environment(tmp_path / "venv", f"{wheel}[server]", "uvicorn")
+    server = new_environment(tmp_path / "venv", f"{wheel}[server]", "httpx")
     assert found(server, *LAMBDA_ONLY) == []
-    port = free_port()
-    with OfflineModel() as model:
-        services |= {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "offline"}
-        process = subprocess.Popen(
-            [str(server.python), "-I", str(PROGRAMS / "server_program.py"), str(port)],
-            env=server.variables(**services),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert process.stderr
-            for line in process.stderr:
-                if "Uvicorn running" in line:
-                    break
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS, trust_env=False) as http:
-                answer = http.post("/chat", json={"session_id": "s1", "query": "Hello"}).text
-                listed = http.get("/sessions").json()
-        finally:
-            process.terminate()
-            process.communicate(timeout=PATIENCE_SECONDS)
-    assert answer.endswith("data: [DONE]\n\n")
-    assert [session["id"] for session in listed["sessions"]] == ["s1"]
+    done = server.run("python", "-I", PROGRAMS / "server_program.py", **services)
+    assert done.stdout == "data: [DONE]\n['s1']\n", done.stderr
