@@ -19,7 +19,7 @@ from local.emulator.invocation import FunctionFailed
 from local.emulator.invoke_api import InvokeApi
 from local.emulator.launch import ColdStart, NewLauncher
 from local.emulator.limits import Limits
-from local.emulator.pool import START_SECONDS, Pool
+from local.emulator.pool import START_SECONDS, Conditions, Pool
 from local.emulator.queue_poller import QueuePoller
 from local.emulator.sandbox import Sandbox
 from local.emulator.schedule import invoke_regularly
@@ -98,9 +98,8 @@ class Emulator:
     ) -> None:
         """Set what to run; nothing is started yet. `ports` are by a function's short name."""
         self._functions = list(functions)
-        self._environment = environment or {}
+        self._conditions = Conditions(environment or {}, freeze, start_seconds, limits, launcher, on_line)
         self._built = built
-        self._freeze = freeze
         self._api_gateway = api_gateway
         self._concurrency = concurrency
         self._ports = ports or {}
@@ -109,12 +108,8 @@ class Emulator:
         self._schedule_seconds = schedule_seconds
         self._identity_of = identity_of
         self._retry_delays = retry_delays
-        self._start_seconds = start_seconds
-        self._limits = limits
-        self._launcher = launcher
         self._spare = spare or {}
         self._variables_of = variables_of
-        self._on_line = on_line
         self._stack = AsyncExitStack()
         self._pools: dict[str, Pool] = {}
         self._fronts: dict[str, Front] = {}
@@ -218,13 +213,8 @@ class Emulator:
     async def _open(self, function: Function, folder: Path, stack: AsyncExitStack) -> None:
         pool = Pool(
             Sandbox.prepare(function, folder / function.logical_id, built=self._built),
-            variables=self._environment,
+            self._conditions,
             limit=function.concurrency or self._concurrency,
-            freeze=self._freeze,
-            on_line=self._on_line,
-            start_seconds=self._start_seconds,
-            limits=self._limits,
-            launcher=self._launcher,
             spare=self._spare.get(function.short_name),
             variables_of=partial(self._variables_of, function.short_name),
         )

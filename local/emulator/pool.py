@@ -3,12 +3,12 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from local.cloudformation import ACCOUNT, REGION
 from local.emulator.environment import Environment, State
 from local.emulator.invocation import FunctionFailed, Invocation
-from local.emulator.launch import ColdStart, Launcher, NewLauncher
+from local.emulator.launch import Launcher, NewLauncher
 from local.emulator.limits import Limits
 from local.emulator.sandbox import Sandbox
 from local.emulator.snapshot import Snapshot
@@ -25,20 +25,27 @@ class Throttled(Exception):
     """Every process that the function may have is busy."""
 
 
+@dataclass(frozen=True)
+class Conditions:
+    """What holds for every function of an emulator, which describes each."""
+
+    variables: Mapping[str, str]
+    freeze: bool
+    start_seconds: float
+    limits: Limits
+    launcher: NewLauncher
+    on_line: Callable[[str, str], None]
+
+
 class Pool:
     """Runs a function's invocations."""
 
     def __init__(
         self,
         sandbox: Sandbox,
+        conditions: Conditions,
         *,
-        variables: Mapping[str, str],
         limit: int,
-        freeze: bool,
-        on_line: Callable[[str, str], None],
-        start_seconds: float = START_SECONDS,
-        limits: Limits = Limits(),
-        launcher: NewLauncher = ColdStart,
         spare: bytes | None = None,
         variables_of: Callable[[bytes], Mapping[str, str]] = lambda _: {},
     ) -> None:
@@ -50,21 +57,18 @@ class Pool:
         self.spare = spare
         self._starting: asyncio.Task[None] | None = None
         self._sandbox = sandbox
-        self._variables = variables
+        self._conditions = conditions
         self._variables_of = variables_of
-        self._new_launcher = launcher
         self._limit = limit
-        self.limits = limits
-        self._freeze = freeze
-        self._on_line = on_line
-        self._start_seconds = start_seconds
+        self.limits = limits = conditions.limits
         self.environments: list[Environment] = []
         self.lines: deque[str] = deque(maxlen=LINES_KEPT)
         limits.check_environment(self.function)
         self.snapshot: Snapshot | None = None
         if self.function.snap_start:
-            self.snapshot = Snapshot(sandbox, variables, self._line, min(limits.snapshot_init_seconds, start_seconds))
-        self._launcher = self.snapshot or launcher(sandbox, variables, self._line)
+            seconds = min(limits.snapshot_init_seconds, conditions.start_seconds)
+            self.snapshot = Snapshot(sandbox, conditions.variables, self._line, seconds)
+        self._launcher = self.snapshot or conditions.launcher(sandbox, conditions.variables, self._line)
 
     @property
     def function(self) -> Function:
@@ -178,7 +182,7 @@ class Pool:
             return self._launcher
         # A snapshot has the function's own variables.
         sandbox = replace(self._sandbox, function=self.function.having(snap_start=False))
-        return self._new_launcher(sandbox, {**self._variables, **extra}, self._line)
+        return self._conditions.launcher(sandbox, {**self._conditions.variables, **extra}, self._line)
 
     async def _started(self, seconds: float, extra: Mapping[str, str]) -> Environment:
         environment = Environment(
@@ -188,14 +192,14 @@ class Pool:
             most=self.function.requests_at_once,
             version=self._sandbox.version,
             limits=self.limits,
-            freeze=self._freeze,
+            freeze=self._conditions.freeze,
             on_line=self._line,
             on_end=self._remove,
         )
         environment.reserved = True
         self.environments.append(environment)
         try:
-            await environment.start(seconds, self._start_seconds)
+            await environment.start(seconds, self._conditions.start_seconds)
         except BaseException:
             await environment.close()
             self._remove(environment)
@@ -204,7 +208,7 @@ class Pool:
 
     def _line(self, line: str) -> None:
         self.lines.append(line)
-        self._on_line(self.function.short_name, line)
+        self._conditions.on_line(self.function.short_name, line)
 
     def _remove(self, environment: Environment) -> None:
         if environment in self.environments:
