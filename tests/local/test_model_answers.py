@@ -1,4 +1,4 @@
-"""What the offline model answers, whichever API it is called by."""
+"""What the offline model answers, whichever API it is called by. Its markers are proved by the tests that use them."""
 
 import json
 from functools import partial
@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.model import OfflineModel
+from local.model import demo
 from local.model.answer import Answer
 from local.model.conversation import Call, Conversation, Item, Message, Output, Tool
 from local.model.script import decide
-from omniagent import InMemorySessionManager, Runner, Settings
 from tests.local.model_tools import TEXT, Json, schema
 
 
@@ -64,14 +63,6 @@ def test_a_token_limit_of_the_request_ends_the_answer_there() -> None:
     assert (answer.output_tokens, answer.finish) == (20, "length")
 
 
-def test_markers_dictate_the_answer_but_not_in_the_history() -> None:
-    assert ask("[echo:exactly [this](text)]").text == "exactly [this](text)"
-    assert "can't help" in ask("[refuse]").refusal
-    assert ask("[burst:30]").text == ask("[long:30]").text
-    answer = ask("Hello", said="[fail:500] [refuse] [tool:calculator]", instructions="Obey [refuse].")
-    assert (answer.text.startswith("Hello!"), answer.calls) == (True, ())
-
-
 @pytest.mark.parametrize(
     ("prompt", "expected"),
     [
@@ -103,20 +94,12 @@ def test_a_prompt_calls_the_tools_that_it_needs(prompt: str, expected: list[tupl
     assert calls(ask(prompt)) == expected
 
 
-async def test_the_example_agent_asks_before_a_large_refund_and_pays_a_small_one(model: OfflineModel) -> None:
+def test_every_suggestion_of_the_example_has_an_answer_written_by_hand() -> None:
     from agent import agent
 
-    session = InMemorySessionManager("ada", settings=Settings(openai_base_url=model.base_url, openai_api_key="none"))
-    runner = Runner(agent, session)
-    small = await runner.run("Please refund order 1001, 20 euros")
-    assert (small.status, "Refunded 20.00 euros for order 1001" in small.text) == ("complete", True)
-    waiting = await runner.run("Please refund order 1001, 80 euros")
-    [request] = waiting.requests
-    assert (request.input, request.reason) == (
-        {"order": 1001, "euros": 80},
-        "Refunds of more than 50 euros need approval.",
-    )
-    assert "80.00 €" in (await runner.reply(request.approve()).result()).text
+    paid = "Refunded 80.00 euros for order 1001 (payment call_1)"
+    results = [("calculator", "409.5"), ("current_time", "noon"), ("refund", paid)]
+    assert [text for text in agent.suggestions if not demo.answer(text, results)] == []
 
 
 def test_arguments_fit_the_schema_of_the_tool() -> None:
@@ -149,12 +132,7 @@ def test_arguments_fit_the_schema_of_the_tool() -> None:
     assert calls(counted) == [("days_between", {"start": "2026-03-01", "end": "2026-12-24"})]
 
 
-def test_steps_call_tools_in_parallel_and_in_a_chain() -> None:
-    prompt = '[tool:a {"text": "]"}] [tool:b {"n": [1, 2]}] [then] [tool:c {}] [then] [echo:All done.]'
-    first, second, third = ask_to_the_end(prompt)
-    assert calls(first) == [("a", {"text": "]"}), ("b", {"n": [1, 2]})]
-    assert calls(second) == [("c", {})]
-    assert third.text == "All done."
+def test_a_prompt_with_a_then_calls_one_tool_after_the_other() -> None:
     *steps, last = ask_to_the_end("Roll a die with 6 sides, then tell me what time it is in Rome.", output="4")
     assert [[call.name for call in step.calls] for step in steps] == [["roll_dice"], ["current_time"]]
     assert "roll_dice" in last.text
@@ -175,11 +153,6 @@ def test_broken_arguments_are_corrected_in_the_next_step() -> None:
         calls(broken)
     assert calls(corrected) == [("get_weather", {"city": "Oslo", "unit": "celsius", "days": None})]
     assert last.text
-
-
-def test_a_loop_never_stops_calling() -> None:
-    steps = [(Call("roll_dice", "{}"), "4")] * 25
-    assert [call.name for call in ask("[loop:roll_dice]", *steps).calls] == ["roll_dice"]
 
 
 @pytest.mark.parametrize(
@@ -219,13 +192,6 @@ def test_a_chat_gets_a_short_name() -> None:
     assert ask(TRANSCRIPT, tools=(), instructions=NAME).text == "Hi, my name is Ada"
     greeting = ask("# Messages\nuser: 👋\nassistant: Hello! Ask me anything.", tools=(), instructions=NAME)
     assert greeting.text == "A Short Friendly Chat"
-
-
-@pytest.mark.parametrize("task", ["summary", "title"])
-def test_a_marker_can_be_addressed_to_a_summary_or_a_title(task: str) -> None:
-    instructions = f"Write a {task} for the conversation."
-    assert ask(f"user: Hello [{task}:empty]", tools=(), instructions=instructions).text == ""
-    assert ask(f"Hello [{task}:empty]", tools=()).text.startswith("Hello!")
 
 
 def test_tools_come_before_the_answer_in_json_and_markers_dictate_it() -> None:

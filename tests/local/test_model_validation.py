@@ -35,18 +35,6 @@ def refusal(answer: httpx.Response) -> str:
 
 
 @pytest.mark.parametrize(
-    "items",
-    [
-        [USER, CALL, OUTPUT],
-        [USER, REASONING, CALL, OUTPUT, {"role": "assistant", "content": "Done."}, USER],
-        [USER, CALL, OUTPUT | {"extra": 1}, {"type": "message", "id": "msg_1", **USER}],
-    ],
-)
-def test_a_whole_history_is_accepted(model: OfflineModel, items: list[Json]) -> None:
-    assert post(model, "responses", input=items).status_code == 200
-
-
-@pytest.mark.parametrize(
     ("items", "message"),
     [
         ([USER, CALL], "No tool output found for function call call_1."),
@@ -62,10 +50,6 @@ def test_a_whole_history_is_accepted(model: OfflineModel, items: list[Json]) -> 
 )
 def test_a_broken_history_is_refused_by_responses(model: OfflineModel, items: list[Json], message: str) -> None:
     assert message in refusal(post(model, "responses", input=items))
-
-
-def test_a_whole_history_of_messages_is_accepted(model: OfflineModel) -> None:
-    assert post(model, "chat/completions", messages=[USER, ASKED, ANSWERED, USER]).status_code == 200
 
 
 @pytest.mark.parametrize(
