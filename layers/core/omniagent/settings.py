@@ -267,18 +267,15 @@ def _parsed(setting_field: "Field[Any]", value: Any, name: str) -> Any:
         if text.lower() not in _BOOLEANS:
             raise ConfigurationError(f"{name} must be true or false, not {text!r}")
         return _BOOLEANS[text.lower()]
-    return _number(name, text, kind, setting_field.metadata)
-
-
-def _number(name: str, text: str, kind: Any, bounds: Mapping[str, Any]) -> Any:
     try:
         number = kind(text)
     except ValueError:
         raise ConfigurationError(f"{name} must be a number, not {text!r}") from None
+    least, most = setting_field.metadata["minimum"], setting_field.metadata["maximum"]
     if not math.isfinite(number):
         raise ConfigurationError(f"{name} must be a finite number, not {text!r}")
-    if bounds["minimum"] is not None and number < bounds["minimum"]:
-        raise ConfigurationError(f"{name} must be at least {bounds['minimum']:g}, not {text!r}")
-    if bounds["maximum"] is not None and number > bounds["maximum"]:
-        raise ConfigurationError(f"{name} must be at most {bounds['maximum']:g}, not {text!r}")
+    if least is not None and number < least:
+        raise ConfigurationError(f"{name} must be at least {least:g}, not {text!r}")
+    if most is not None and number > most:
+        raise ConfigurationError(f"{name} must be at most {most:g}, not {text!r}")
     return number

@@ -57,16 +57,17 @@ def summary_input(previous: str | None, messages: Sequence[ChatMessage]) -> str:
 
     So nothing that a user or a tool writes can look like a line or a heading of another.
     """
-    return "\n".join([_line({"previous_summary": previous}), *_transcript(messages)])
+    return _lines([{"previous_summary": previous}], messages)
 
 
 def name_input(summary: str | None, messages: Sequence[ChatMessage]) -> str:
     """Write down what a conversation is named after: its summary, if there is one, and its messages."""
-    return "\n".join([*([_line({"summary": summary})] if summary else []), *_transcript(messages)])
+    return _lines([{"summary": summary}] if summary else [], messages)
 
 
-def _transcript(messages: Sequence[ChatMessage]) -> list[str]:
-    return [_line({"role": message.role, "text": text}) for message in messages if (text := spoken(message))]
+def _lines(before: list[dict[str, Any]], messages: Sequence[ChatMessage]) -> str:
+    said = [{"role": message.role, "text": text} for message in messages if (text := spoken(message))]
+    return "\n".join(json.dumps(line, ensure_ascii=False) for line in [*before, *said])
 
 
 def spoken(message: ChatMessage) -> str:
@@ -79,10 +80,6 @@ def spoken(message: ChatMessage) -> str:
             result = part.error if part.error is not None else part.output
             pieces.append(f"[called {part.name}: {json.dumps(str(result)[:_TOOL_EXCERPT], ensure_ascii=False)}]")
     return " ".join(pieces)
-
-
-def _line(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def clean_name(text: str) -> str:

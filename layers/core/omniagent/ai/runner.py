@@ -117,11 +117,10 @@ class Runner(Generic[Output_co]):
         check_declared("Runner", Runner.__init__, locals())
         if isinstance(agent, Project):
             session.use_settings(agent.read_settings)
-        providers = providers or _pool(agent if isinstance(agent, Project) else None, session.settings)
         project = agent if isinstance(agent, Project) else Project(agent=agent)
         options = RunnerOptions(
             project=replace(project, approvers=approvers) if approvers else project,
-            providers=providers,
+            providers=providers or _pool(agent if isinstance(agent, Project) else None, session.settings),
             registry=registry or _process_registry,
             counter=counter or _process_counter,
             provider=provider,
