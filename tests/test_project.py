@@ -1,14 +1,12 @@
 """`Project`: mistakes are raised when they are made, and the environment wins over its settings."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from omniagent import Agent, DocumentModels, Project
 from omniagent.ai.providers.llm_provider import LLMProvider
-from omniagent.errors import ConfigurationError, ContractError
+from omniagent.errors import ConfigurationError
 
 AGENT = Agent("helper", "Be helpful.")
 
@@ -42,11 +40,6 @@ def test_a_mistake_is_named_when_the_project_is_made(mistake: dict[str, Any], me
         Project(**{"agent": AGENT, **mistake})
 
 
-def test_a_document_class_that_breaks_its_contract_is_refused() -> None:
-    with pytest.raises(ContractError, match="must be a Beanie Document class"):
-        Project(agent=AGENT, documents=DocumentModels(session=str))  # type: ignore[arg-type]  # the mistake
-
-
 def test_providers_may_be_classes_functions_and_instances() -> None:
     class Acme(LLMProvider):
         stream = generate = None  # type: ignore[assignment]  # never called
@@ -58,10 +51,3 @@ def test_the_environment_wins_over_the_projects_settings() -> None:
     project = Project(agent=AGENT, settings={"max_steps": 3, "tick_seconds": 2, "docs_enabled": False})
     settings = project.read_settings({"MAX_STEPS": "5", "TICK_SECONDS": ""})
     assert (settings.max_steps, settings.tick_seconds, settings.docs_enabled) == (5, 2.0, False)
-
-
-def test_a_project_without_documents_imports_no_driver_and_no_sdk() -> None:
-    heavy = ["openai", "beanie", "pymongo", "boto3", "fastapi", "opentelemetry.sdk"]
-    code = f"import sys; from omniagent import Project; print([name for name in {heavy} if name in sys.modules])"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown.strip() == "[]"

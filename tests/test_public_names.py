@@ -120,10 +120,11 @@ def test_another_name_is_not_there() -> None:
         _ = omniagent.Nothing  # type: ignore[attr-defined]
 
 
-def test_importing_the_package_loads_nothing_that_is_not_asked_for() -> None:
-    """Cold starts are paid for by the name: errors and tools need no driver and no SDK."""
+@pytest.mark.parametrize("imports", ["import omniagent.errors", "from omniagent import Project"])
+def test_importing_the_package_loads_nothing_that_is_not_asked_for(imports: str) -> None:
+    """Cold starts are paid for by the name: errors, tools and projects need no driver and no SDK."""
     heavy = ["openai", "beanie", "pymongo", "boto3", "fastapi", "opentelemetry.sdk"]
-    code = f"import sys, omniagent, omniagent.errors; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys; {imports}; print([name for name in {heavy} if name in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "[]"
 

@@ -181,7 +181,7 @@ def test_a_function_that_cannot_be_a_tool_is_refused_with_what_to_write(function
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"name": 5}, "tool name 5 may hold only letters"),
+        *(({"name": name}, "tool name .* may hold only letters") for name in (5, "two words", "ü", "x" * 65)),
         ({"description": 5}, "f: description must be text, not 5"),
         ({"retry_safe": "no"}, "f: retry_safe must be True or False, not 'no'"),
         ({"approval": 1}, r"f: approval must be True, False or a function of \(context, arguments\), not 1"),

@@ -284,16 +284,6 @@ def test_a_tool_can_be_given_another_name_description_and_time() -> None:
     assert (Named().spec.name, Named().spec.description) == ("forecast", "The days to come.")
 
 
-@pytest.mark.parametrize("name", ["two words", "ü", "x" * 65])
-def test_a_name_that_the_api_would_refuse_is_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match="may hold only letters"):
-        tool(name=name)(positional_free)
-
-
-def positional_free(city: str) -> str:
-    return city
-
-
 @pytest.mark.parametrize(
     ("output", "rendered"),
     [
