@@ -217,46 +217,36 @@ async def test_the_document_of_a_typed_answer_has_its_output(client: httpx.Async
     assert response.json()["output"] == {"cityName": "Lisbon"}
 
 
+NEW, ANSWER = message("New"), message("Answer", "a1", "assistant")
+LAST: Json = {"messages": [NEW]}
+AGAIN: Json = {"messages": [{}], "trigger": "regenerate-message"}
+
+
 @pytest.mark.parametrize(
     ("body", "query"),
     [
-        ({"messages": [message("Old", "m0"), message("New")]}, Query("New", "m1", parent="m0")),
-        ({"message": message("New")}, Query("New", "m1")),
+        ({"messages": [message("Old", "m0"), NEW]}, Query("New", "m1", parent="m0")),
+        ({"message": NEW}, Query("New", "m1")),
         ({"query": "New", "message_id": "m1"}, Query("New", "m1")),
         ({"query": "New", "agent": "sales"}, Query("New", agent="sales")),
-        ({"message": message("New"), "agent": "sales"}, Query("New", "m1", agent="sales")),
-        ({"messages": [message("New")], "agent": "sales"}, Query("New", "m1", agent="sales")),
-        (
-            {"messages": [message("Again?")], "trigger": "regenerate-message", "messageId": "a1"},
-            Query("Again?", "m1", regenerate=True, replaces="a1"),
-        ),
-        (
-            {"messages": [message("Answer", "a0", "assistant")], "trigger": "regenerate-message"},
-            Query(regenerate=True),
-        ),
-        (
-            {"messages": [{"role": "user", "parts": []}], "trigger": "regenerate-message", "messageId": "a1"},
-            Query(regenerate=True, replaces="a1"),
-        ),
-        ({"messages": [{}], "trigger": "regenerate-message"}, Query(regenerate=True)),
-        ({"messages": [message("New")], "busy": "queue"}, Query("New", "m1", busy="queue")),
-        ({"message": message("New"), "busy": "steer"}, Query("New", "m1", busy="steer")),
+        ({"message": NEW, "agent": "sales"}, Query("New", "m1", agent="sales")),
+        (LAST | {"agent": "sales"}, Query("New", "m1", agent="sales")),
+        (AGAIN | LAST | {"messageId": "a1"}, Query("New", "m1", regenerate=True, replaces="a1")),
+        (AGAIN | {"messages": [ANSWER]}, Query(regenerate=True)),
+        (AGAIN | {"messages": [NEW | {"parts": []}], "messageId": "a1"}, Query(regenerate=True, replaces="a1")),
+        (AGAIN, Query(regenerate=True)),
+        (LAST | {"busy": "queue"}, Query("New", "m1", busy="queue")),
+        ({"message": NEW, "busy": "steer"}, Query("New", "m1", busy="steer")),
         ({"query": "New", "message_id": "m1", "busy": "interrupt"}, Query("New", "m1", busy="interrupt")),
         ({"query": "New", "message_id": "m1", "busy": None}, Query("New", "m1")),
-        (
-            {"messages": [{}], "trigger": "regenerate-message", "busy": "reject"},
-            Query(regenerate=True, busy="reject"),
-        ),
-        (
-            {"messages": [message("Answer", "a1", "assistant"), message("New")], "parentId": "other"},
-            Query("New", "m1", parent="a1"),
-        ),
-        ({"messages": [message("New")], "parentId": "a1"}, Query("New", "m1", parent="a1")),
-        ({"messages": [message("New")], "parentId": None}, Query("New", "m1", parent="")),
-        ({"messages": [message("New")], "tools": {}, "metadata": {}}, Query("New", "m1", parent="")),
-        ({"messages": [message("New")], "tools": {}}, Query("New", "m1")),
-        ({"messages": [message("New")]}, Query("New", "m1")),
-        ({"message": message("New"), "parentId": "a1"}, Query("New", "m1", parent="a1")),
+        (AGAIN | {"busy": "reject"}, Query(regenerate=True, busy="reject")),
+        ({"messages": [ANSWER, NEW], "parentId": "other"}, Query("New", "m1", parent="a1")),
+        (LAST | {"parentId": "a1"}, Query("New", "m1", parent="a1")),
+        (LAST | {"parentId": None}, Query("New", "m1", parent="")),
+        (LAST | {"tools": {}, "metadata": {}}, Query("New", "m1", parent="")),
+        (LAST | {"tools": {}}, Query("New", "m1")),
+        (LAST, Query("New", "m1")),
+        ({"message": NEW, "parentId": "a1"}, Query("New", "m1", parent="a1")),
     ],
 )
 def test_every_body_becomes_a_query(body: Json, query: Query) -> None:
@@ -273,13 +263,12 @@ def test_every_body_becomes_a_query(body: Json, query: Query) -> None:
         ({"messages": [message("Hi", role="system")]}, "messages: the last message must have the role `user`"),
         ({"replies": [{"tool_call_id": "c1", "approved": True}]}, "session_id: "),
         ({"session_id": "s1", "replies": [{"tool_call_id": "c1", "approved": "yes"}]}, "replies.0.approved: "),
-        (
-            {"message": {"id": "m1", "parts": [{"type": "file", "url": "data:,x"}]}},
-            "parts: messages may contain text and data parts only, not 'file'.",
-        ),
-        (
-            {"message": {"id": "m1", "parts": [{"type": "", "text": "Hi"}]}},
-            "parts: messages may contain text and data parts only, not ''.",
+        *(
+            (
+                {"message": {"parts": [{"type": kind}]}},
+                f"parts: messages may contain text and data parts only, not '{kind}'.",
+            )
+            for kind in ("file", "")
         ),
         ({"message": {"content": "Hi"}}, "message: it has `content`, but AI SDK 5 and newer send `parts`"),
         ({"messages": [{}, {"role": "user", "content": "Hi"}]}, "messages.1: it has `content`"),

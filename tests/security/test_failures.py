@@ -21,11 +21,6 @@ def told(response: httpx.Response, kind: type[errors.OmniAgentError]) -> None:
     assert ("retry-after" in response.headers) is (kind.retry_after is not None)
 
 
-def both(user: User) -> list[httpx.Response]:
-    """What each of the functions answers."""
-    return [user.post({"query": "Hello"}), user.call("GET", "/sessions")]
-
-
 @pytest.mark.usefixtures("local_aws")
 def test_table_of_turns_that_is_missing_is_logged_and_runs_no_tool(
     model: OfflineModel, mongod: str, caplog: pytest.LogCaptureFixture
@@ -43,7 +38,8 @@ def test_table_of_turns_that_is_missing_is_logged_and_runs_no_tool(
 def test_a_secret_that_is_missing(model: OfflineModel, mongod: str, local_aws: Aws) -> None:
     arn = local_aws.put_secret("present", "x").replace("present", "absent")
     with open_world(mongod, model.base_url, mongodb_secret_arn=arn) as world:
-        for response in both(world.user()):
+        user = world.user()
+        for response in (user.post({"query": "Hello"}), user.call("GET", "/sessions")):
             told(response, errors.ConfigurationError)
             assert "absent" not in response.text
 

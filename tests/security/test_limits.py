@@ -100,8 +100,6 @@ def test_the_parts_of_a_message(user: User) -> None:
     assert user.post({"message": {"parts": [PART] * MAX_PARTS}}).status_code == 200
     refused(user.post({"message": {"parts": [PART] * (MAX_PARTS + 1)}}), 422, "invalid_request", f"at most {MAX_PARTS}")
     refused(user.post({"message": {"parts": []}}), 422, "invalid_request", "at least 1")
-    picture = {"type": "file", "url": "data:image/png;base64,AAAA"}
-    refused(user.post({"message": {"parts": [PART, picture]}}), 422, "invalid_request", "text and data parts only")
 
 
 def test_the_messages_of_a_history() -> None:

@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mangum.types import Message, Receive, Scope, Send
@@ -189,26 +188,9 @@ async def _next(receive: Receive) -> Message:
     return await receive()
 
 
-_APPS: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
-    "/events": events,
-    "/identity": identity,
-    "/empty": empty,
-    "/garbage": garbage,
-    "/fails-early": fails_early,
-    "/fails-late": fails_late,
-    "/cancelled": cancelled,
-    "/stops-short": stops_short,
-    "/fails-when-done": fails_when_done,
-    "/flood": flood,
-    "/burst": burst,
-    "/occupied": occupied,
-    "/abandoned": abandoned,
-    "/disconnect": disconnect,
-}
-
-
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    await _APPS[scope["path"]](scope, receive, send)
+    """Be the app that is named like the path: `/fails-early` is `fails_early`."""
+    await globals()[scope["path"][1:].replace("-", "_")](scope, receive, send)
 
 
 streaming = StreamingHandler(app)
