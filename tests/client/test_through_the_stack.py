@@ -21,20 +21,6 @@ async def stored(stack: BackgroundStack, session_id: str) -> list[Json]:
     return without_places(messages)
 
 
-async def test_it_chats_with_tools_and_has_what_is_stored(sdk: SdkClient, stack: BackgroundStack) -> None:
-    session_id = uuid.uuid4().hex
-    seen = await sdk.drive(
-        stack.url,
-        session_id,
-        {"do": "send", "text": "What is 6*7 and what time is it in Tokyo?"},
-        {"do": "send", "text": "[reason] [echo:And now?]"},
-    )
-    assert (seen["status"], seen["error"]) == ("ready", None)
-    tools = {part["type"] for part in seen["messages"][1]["parts"]} & {"tool-calculator", "tool-current_time"}
-    assert len(tools) == 2
-    assert seen["messages"] == await stored(stack, session_id)
-
-
 async def redeploy(emulator: Emulator) -> None:
     """End every process: the next requests start new ones."""
     ended = {process.pid for process in emulator.processes()}

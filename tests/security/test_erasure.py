@@ -21,8 +21,6 @@ from tests.fixtures.functions import functions_with
 from tests.fixtures.product import Product, running_product
 
 Item = dict[str, Any]
-LEASE_SECONDS = 60
-"""More than the lease of a claim."""
 SAID, KEPT = f"the zebra {new_id()}", f"the okapi {new_id()}"
 
 

@@ -127,18 +127,6 @@ def test_the_ids_of_a_body(body: Any) -> None:
         assert "id" in refusal_of(body(bad)).lower(), bad
 
 
-@pytest.mark.parametrize(
-    ("path", "least", "most"),
-    [("/sessions?limit={}", 1, 100), ("/sessions/{{}}/messages?limit={}", 2, 100)],
-)
-def test_the_size_of_a_page(user: User, path: str, least: int, most: int) -> None:
-    user.call("POST", "/sessions", json={"id": user.session})
-    for good in (least, most):
-        assert user.call("GET", path.format(good)).status_code == 200
-    for bad in (least - 1, most + 1, -1, "1e2", "9" * 5000, "%00", "$gt"):
-        refused(user.call("GET", path.format(bad)), 422, "invalid_request", "limit")
-
-
 def test_the_characters_of_a_name_and_of_a_search(user: User) -> None:
     assert user.call("POST", "/sessions", json={"id": "s", "name": "ä" * 120}).json()["name"] == "ä" * 120
     for bad in ("ä" * 121, "", " ", "a\0b", "a\nb", "a\u202eb", "\u2800", "a\u00adb", "a\x1b[0m", {"$set": 1}, 7):

@@ -37,9 +37,6 @@ def test_every_answer_keeps_browsers_from_guessing_and_speaks_of_no_other_origin
         assert not [name for name in response.headers if name.startswith("access-control-")]
 
 
-PAGE = {"chat": "/chat/docs", "sessions": "/docs"}
-
-
 @pytest.mark.parametrize("path", ["/sessions/", "/chat/", "//evil.example.com", "/sessions/..", "/%2e%2e/sessions"])
 def test_no_path_is_redirected(user: User, path: str) -> None:
     response = user.http.get(f"http://sessions{path}")

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, Response
 from omniagent import errors
 from omniagent.http.bodies import MessageBody, PlainBody, SdkBody
 from omniagent.http.fields import ShownMessageJson, reference
-from omniagent.http.openapi import PAID, DescribedApp, described
+from omniagent.http.openapi import PAID, DescribedApp, SdkVersion, described
 from omniagent.http.reply_bodies import Decision, RepliedBody, RepliesBody
 from omniagent.http.schemas import ANY_EVENT, event_schemas
 from omniagent.messages import Status
@@ -45,16 +45,6 @@ class ChatAnswer(BaseModel):
     text: str
     status: Status
     output: Any = Field(None, description="The validated answer of an agent with `output`. Absent without one.")
-
-
-SdkVersion = Annotated[
-    str | None,
-    Header(
-        description="`7` enables chunks that only AI SDK 7 accepts: `steering-message`, `tool-approval-response`, "
-        "`reset-step`. `5` replaces the chunks that AI SDK 5 rejects: `tool-approval-request` becomes "
-        "`data-approval-request`, and `tool-output-denied` becomes an error."
-    ),
-]
 
 
 class AcceptedMessage(BaseModel):

@@ -1,9 +1,9 @@
 """OpenAPI documents: what FastAPI does not find in the routes. It serves the sessions app, but not the chat app."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Header
 from pydantic import BaseModel
 
 from omniagent import errors
@@ -50,6 +50,16 @@ PAID: tuple[type[errors.OmniAgentError], ...] = (
     errors.RegistryUnavailable,
 )
 """Further errors of a route that spends the user's budget."""
+
+
+SdkVersion = Annotated[
+    str | None,
+    Header(
+        description="`7` enables what only AI SDK 7 accepts: `steering-message`, and in a stream "
+        "`tool-approval-response` and `reset-step`. `5` replaces what AI SDK 5 rejects: `tool-approval-request` "
+        "becomes `data-approval-request`, and `tool-output-denied` becomes an error."
+    ),
+]
 
 
 def described(

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query
+from fastapi import APIRouter, Depends, FastAPI, Path, Query
 from fastapi.exceptions import RequestValidationError
 from pydantic import StringConstraints
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from omniagent.app.application import Application
 from omniagent.http.auth import Authenticate, Caller, find_caller
 from omniagent.http.bodies import read_model
 from omniagent.http.fields import LINE_PATTERN
-from omniagent.http.openapi import PAID, DescribedApp, described
+from omniagent.http.openapi import PAID, DescribedApp, SdkVersion, described
 from omniagent.http.resources import (
     Accepted,
     ApprovalList,
@@ -48,13 +48,6 @@ from omniagent.validation import problems_of
 if TYPE_CHECKING:
     from omniagent.ai.operator import TurnOperator
 
-ShownSdkVersion = Annotated[
-    str | None,
-    Header(
-        description="`7` enables parts that only AI SDK 7 accepts: `steering-message`. `5` replaces approvals, which "
-        "AI SDK 5 does not have, by `data-approval-request`."
-    ),
-]
 MessageId = Annotated[str, Path(pattern=ID_PATTERN)]
 MAX_APPROVAL_PAGES = 10
 """Of 100 waiting turns each. Older ones are listed once newer ones are answered."""
@@ -202,7 +195,7 @@ async def list_messages(
     before: Annotated[int | None, Query(ge=1, le=2**31, description="Return the turns before this number.")] = None,
     *,
     branch: Annotated[str | None, Query(pattern=ID_PATTERN, description="Return the path to this node.")] = None,
-    x_ai_sdk: ShownSdkVersion = None,
+    x_ai_sdk: SdkVersion = None,
 ) -> MessageList:
     """List the messages of the active path in the format of `useChat`: the newest turns, or those before a given turn.
 
@@ -222,7 +215,7 @@ async def list_tree(
     limit: Annotated[int, Query(ge=1, le=200)] = 100,
     after: Annotated[str | None, Query(max_length=32, description="`after` of the previous page.")] = None,
     *,
-    x_ai_sdk: ShownSdkVersion = None,
+    x_ai_sdk: SdkVersion = None,
 ) -> MessageTree:
     """List the messages of all branches, each after its parent."""
     leaf, page = await catalog.tree_page(session, limit=limit, after=after)
