@@ -1,4 +1,4 @@
-"""One running product for all the tests here that need nothing special."""
+"""What the tests here need: one running product for all of them, or the functions in the test's process."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -7,7 +7,9 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from tests.fixtures.calls import User
+from tests.fixtures.jobs import RecordedQueue
 from tests.fixtures.product import Product, running_product
+from tests.fixtures.world import World, open_world
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +26,20 @@ async def product(mongod: str, cloud: Aws, model: OfflineModel) -> AsyncIterator
     emulator = {"api_gateway": True, "redelivery_seconds": 0}
     async with running_product(mongod, cloud, model, environment=environment, emulator=emulator) as product:
         yield product
+
+
+@pytest.fixture(scope="module")
+def world(mongod: str, model: OfflineModel) -> Iterator[World]:
+    with open_world(mongod, model.base_url) as world:
+        yield world
+
+
+@pytest.fixture
+def queue(world: World, monkeypatch: pytest.MonkeyPatch) -> RecordedQueue:
+    """What the functions send to the queue of summaries."""
+    queue = RecordedQueue()
+    monkeypatch.setattr(world.application.platform, "summary_queue", queue)
+    return queue
 
 
 @pytest.fixture

@@ -1,22 +1,12 @@
 """Branches over HTTP, on the real MongoDB: what a page, a second page and another user send."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from local.model import OfflineModel
-from tests.fixtures.world import User, World, open_world
+from tests.fixtures.world import User, World
 
 ONE, TWO = "[echo:One.]", "[echo:Two.]"
 REFUND = '[echo:May I?] [tool:refund {"order": 42, "euros": 500}] [then] [echo:Paid.]'
-
-
-@pytest.fixture(scope="module")
-def world(mongod: str, model: OfflineModel) -> Iterator[World]:
-    with open_world(mongod, model.base_url) as world:
-        yield world
 
 
 def send(user: User, text: str, message_id: str, **body: Any) -> str:

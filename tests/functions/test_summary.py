@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,15 +12,9 @@ from omniagent.app.application import Application
 from omniagent.session.ids import session_key, user_id_of
 from omniagent.settings import Settings
 from tests.fixtures.jobs import CONTEXT, HURRIED, Chats, RecordedQueue, batch, failures, order
-from tests.fixtures.world import World, open_world
+from tests.fixtures.world import World
 
 Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def world(mongod: str, model: OfflineModel) -> Iterator[World]:
-    with open_world(mongod, model.base_url) as world:
-        yield world
 
 
 def test_a_session_can_be_named_by_its_user(summary: Any, chats: Chats) -> None:
@@ -76,14 +69,6 @@ def test_models_that_end_soon_are_counted_and_logged(
     assert (warning["model"], str(warning["shutdown_date"])) == (Settings().model, "2001-02-03")
 
 
-@pytest.fixture
-def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
-    """What the functions send to the queue."""
-    queue = RecordedQueue()
-    monkeypatch.setattr(world.application.platform, "summary_queue", queue)
-    return queue.sent
-
-
 def test_a_rebuild_that_comes_twice_is_done_once(summary: Any, chats: Chats, model: OfflineModel) -> None:
     key = chats.add(2)
     rebuild = order(key, rebuild=True)
@@ -97,12 +82,12 @@ def test_a_rebuild_that_comes_twice_is_done_once(summary: Any, chats: Chats, mod
 
 @pytest.mark.parametrize("rebuild", [False, True])
 def test_a_summary_that_does_not_end_in_time_goes_on_from_the_queue(
-    summary: Any, chats: Chats, queued: list[Json], rebuild: bool
+    summary: Any, chats: Chats, queue: RecordedQueue, rebuild: bool
 ) -> None:
     key = chats.add(60)
     answer = summary.handler({"session_id": key, "rebuild": rebuild}, HURRIED)
     assert answer["status"] == "unfinished"
-    [rest] = queued
+    [rest] = queue.sent
     assert rest == {"session_id": key, "rebuild": rebuild}
     assert failures(summary.handler(batch(json.dumps(rest)), CONTEXT)) == []
     assert chats.summaries(key)[-1][1] == 60
