@@ -20,17 +20,7 @@ from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.window import RollingSummary
 from omniagent.testing import ScriptedModel
 from omniagent.turns.state_events import Begin, End, Erase
-from tests.persistence.turns import (
-    answer_id,
-    answered_again,
-    apply,
-    converse,
-    open_session,
-    reply,
-    summary,
-    tip,
-    turn,
-)
+from tests.persistence.turns import answer_id, answered_again, apply, converse, open_session, reply, summary, tip, turn
 
 Json = dict[str, Any]
 

@@ -7,13 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageRejected
-from omniagent.messages import (
-    CallRequest,
-    Feedback,
-    SteeringPart,
-    StepPart,
-    ToolPart,
-)
+from omniagent.messages import CallRequest, Feedback, SteeringPart, StepPart, ToolPart
 from omniagent.session.live import Place, QueuedMessage, SessionHead, SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.session.query import Query

@@ -33,6 +33,7 @@ IS_DUE: Final[dict[str, Any]] = {"$gt": datetime(1970, 1, 1, tzinfo=UTC)}
 IS_BUSY: Final[dict[str, Any]] = {"is_busy": True}
 FORKED: Final[dict[str, Any]] = {"lineage.0": {"$exists": True}}
 UNANNOUNCED: Final[dict[str, Any]] = {"announced": ""}
+"""The mark of an answer whose event is still to be queued for the webhook."""
 IS_ERASED: Final[dict[str, Any]] = {"erased_at": IS_DUE}
 ANY_TURN_NUMBER: Final[dict[str, Any]] = {"latest_turn_number": {"$gte": 0}}
 

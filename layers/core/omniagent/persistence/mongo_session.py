@@ -27,7 +27,7 @@ from omniagent.errors import (
     StorageError,
 )
 from omniagent.messages import Feedback
-from omniagent.persistence.documents import IS_BUSY, fill_own_fields
+from omniagent.persistence.documents import IS_BUSY, UNANNOUNCED, fill_own_fields
 from omniagent.persistence.driver_errors import on_mongodb, translated
 from omniagent.persistence.mongo_history import SUMMARY, MongoHistory
 from omniagent.persistence.store import ConversationStore
@@ -53,8 +53,6 @@ AT_ONCE_SECONDS: Final = 1.0
 """Timeout of the single update. After it, a transaction is used, which can end a dead one's lock."""
 _CHANGED: Final = ("parts", "status", "metadata", "requests", "asker", "usage", "trace", "run")
 """The fields of an answer that change while it waits. Feedback and a team's own fields stay."""
-_UNANNOUNCED: Final = {"announced": ""}
-"""The mark of an answer whose event is still to be queued for the webhook."""
 
 
 class MongoSessionManager(MongoHistory, SessionManager):
@@ -189,7 +187,7 @@ class MongoSessionManager(MongoHistory, SessionManager):
         """Return a new message as it is stored. If it is paid for and `fill` fails, it gets defaults."""
         document = self.store.models.message(**message_fields(self.key, message))
         stored = await self._new(document, is_paid=is_paid)
-        return stored | (_UNANNOUNCED if message.role == "assistant" and self.settings.webhook_url else {})
+        return stored | (UNANNOUNCED if message.role == "assistant" and self.settings.webhook_url else {})
 
     async def _new(self, document: Document, *, is_paid: bool = False) -> dict[str, Any]:
         """Return a new document as it is stored. The team's `fill` hook sets its own fields.
@@ -210,7 +208,7 @@ class MongoSessionManager(MongoHistory, SessionManager):
     def _changed_answers(self, change: Change) -> dict[str, dict[str, Any]]:
         """Return what is set in answers that waited, by their nodes. A reply alone is no event for the webhook."""
         is_reply = change.before.waiting is not None and change.after.turn is not None
-        event = _UNANNOUNCED if self.settings.webhook_url and not is_reply else {}
+        event = UNANNOUNCED if self.settings.webhook_url and not is_reply else {}
         model = self.store.models.message
         documents = {each.node: to_bson(model(**message_fields(self.key, each))) for each in change.changed}
         return {node: {name: each.get(name) for name in _CHANGED} | event for node, each in documents.items()}

@@ -16,13 +16,7 @@ from omniagent.persistence.driver_errors import on_mongodb
 from omniagent.persistence.mongodb import MongoDB
 from omniagent.persistence.stored_session import now
 from omniagent.session.ids import public_session_id, session_key, user_id_of
-from omniagent.session.manager import (
-    OpenTurns,
-    SessionAddress,
-    SessionDirectory,
-    SessionInfo,
-    checked_limit,
-)
+from omniagent.session.manager import OpenTurns, SessionAddress, SessionDirectory, SessionInfo, checked_limit
 
 PIECE = 500
 SETTLED: Final = timedelta(seconds=120)
