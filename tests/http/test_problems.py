@@ -19,6 +19,7 @@ from omniagent.http.bodies import MAX_BODY_DEPTH, read_json
 from omniagent.http.sessions_app import sessions_app
 from omniagent.settings import Settings
 from omniagent.tracing.spans import bound_fields
+from tests.fixtures.problems import check_problem
 
 Json = dict[str, Any]
 SECRET = "mongodb://ada:hunter22@db.internal"
@@ -84,16 +85,6 @@ async def client(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def problem(response: httpx.Response) -> Json:
-    """Return the problem, after the checks that hold for every one."""
-    assert response.headers["content-type"] == "application/problem+json"
-    found: Json = response.json()
-    assert set(found) == {"type", "title", "status", "detail", "code", "request_id"}
-    assert (found["status"], found["request_id"]) == (response.status_code, "request-1")
-    assert response.headers["x-request-id"] == "request-1"
-    return found
-
-
 ERRORS = [
     kind
     for kind in vars(errors).values()
@@ -109,8 +100,7 @@ async def test_an_error_of_ours_shows_its_fixed_text_and_logs_the_cause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     response = await client.get(f"/raise/{kind.__name__}")
-    found = problem(response)
-    assert (found["status"], found["code"], found["detail"]) == (kind.status, kind.code, kind.public)
+    assert check_problem(response, kind.status, kind.code)["detail"] == kind.public
     assert SECRET not in response.text
     assert SECRET in caplog.text
     assert ("retry-after" in response.headers) is (kind.retry_after is not None)
@@ -121,7 +111,8 @@ async def test_any_other_exception_is_a_500_that_tells_nothing(
     client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     response = await client.get("/raise/anything")
-    assert problem(response)["code"] == "internal_error"
+    found = check_problem(response, 500, "internal_error")
+    assert found["request_id"] == "request-1", "Lambda's own"
     assert SECRET not in response.text
     assert [record.levelname for record in caplog.records if SECRET in (record.exc_text or "")] == ["ERROR"]
 
@@ -134,20 +125,20 @@ async def test_a_refusal_tells_the_caller_what_to_change(
     client: httpx.AsyncClient, recovered: list[BaseException], name: str, status: int, header: dict[str, str]
 ) -> None:
     response = await client.get(f"/raise/{name}")
-    assert problem(response)["status"] == status
+    assert check_problem(response)["status"] == status
     assert header.items() <= dict(response.headers).items()
     assert recovered == []
 
 
 async def test_the_frameworks_own_refusals_are_problems_too(client: httpx.AsyncClient) -> None:
-    assert problem(await client.get("/nowhere"))["code"] == "not_found"
-    gone = problem(await client.get("/raise/410"))
+    assert check_problem(await client.get("/nowhere"))["code"] == "not_found"
+    gone = check_problem(await client.get("/raise/410"))
     assert (gone["status"], gone["code"], gone["title"], gone["detail"]) == (410, "gone", "Gone", "Gone")
     wrong = await client.delete("/echo")
-    assert (problem(wrong)["code"], wrong.headers["allow"]) == ("method_not_allowed", "POST")
+    assert (check_problem(wrong)["code"], wrong.headers["allow"]) == ("method_not_allowed", "POST")
     twice = await client.put("/limited")
     assert twice.headers["allow"] == "DELETE, GET"
-    invalid = problem(await client.get("/limited", params={"limit": "<script>"}))
+    invalid = check_problem(await client.get("/limited", params={"limit": "<script>"}))
     assert (invalid["status"], invalid["code"]) == (422, "invalid_request")
     assert invalid["detail"].startswith("query.limit: ")
     assert "script" not in invalid["detail"]
@@ -209,9 +200,7 @@ async def test_json_within_the_limits_is_read(client: httpx.AsyncClient, body: b
 )
 async def test_what_is_not_json_is_refused_with_the_reason(client: httpx.AsyncClient, body: bytes, detail: str) -> None:
     response = await post(client, body)
-    found = problem(response)
-    assert (found["status"], found["code"]) == (400, "malformed_request")
-    assert detail in found["detail"]
+    assert detail in check_problem(response, 400, "malformed_request")["detail"]
 
 
 @pytest.mark.parametrize(
@@ -225,19 +214,19 @@ async def test_what_is_not_json_is_refused_with_the_reason(client: httpx.AsyncCl
     ],
 )
 async def test_another_content_type_is_refused(client: httpx.AsyncClient, kind: str) -> None:
-    assert problem(await post(client, b"{}", kind))["status"] == 415
+    assert check_problem(await post(client, b"{}", kind))["status"] == 415
 
 
 async def test_a_compressed_body_is_refused_with_the_reason(client: httpx.AsyncClient) -> None:
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
     response = await client.post("/echo", content=gzip.compress(b"{}"), headers=headers)
-    assert (problem(response)["status"], "content encoding" in problem(response)["detail"]) == (415, True)
+    assert (check_problem(response)["status"], "content encoding" in check_problem(response)["detail"]) == (415, True)
 
 
 async def test_a_missing_content_type_means_json(client: httpx.AsyncClient) -> None:
     for missing in (None, ""):
         assert (await post(client, b'{"a": 1}', missing)).json() == {"a": 1}
-    assert problem(await post(client, b"a=1", None))["status"] == 400
+    assert check_problem(await post(client, b"a=1", None))["status"] == 400
 
 
 @pytest.mark.parametrize("path", ["//echo", "///echo"])

@@ -55,8 +55,7 @@ def generous(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def refused(response: httpx.Response, code: str) -> None:
-    problem = check_problem(response)
-    assert (problem["status"], problem["code"]) == (429, code)
+    problem = check_problem(response, 429, code)
     assert int(response.headers["retry-after"]) >= 1
     reset = datetime.fromisoformat(problem["reset_at"])
     assert timedelta(0) < reset - datetime.now(UTC) <= timedelta(days=1)

@@ -99,8 +99,7 @@ def test_any_event_becomes_a_response(world: World, function: str, event: Json) 
 def test_a_request_that_makes_no_sense_is_a_bad_request(world: World, function: str, headers: Any) -> None:
     http = {"method": "GET", "path": "/", "sourceIp": SOURCE}
     event = {"version": "2.0", "rawQueryString": "", "headers": headers, "requestContext": {"http": http}}
-    problem = check_problem(invoke(world.functions[function].handler, event))
-    assert (problem["status"], problem["code"]) == (400, "malformed_request")
+    check_problem(invoke(world.functions[function].handler, event), 400, "malformed_request")
 
 
 NAMELESS: list[Any] = [None, 5, "x", [], {}, {"userArn": None}, {"userArn": 5}, {"userArn": ""}]

@@ -36,9 +36,7 @@ def world(mongod: str, model: OfflineModel) -> Iterator[World]:
 
 
 def refused(response: httpx.Response, status: int, code: str, detail: str) -> None:
-    problem = check_problem(response)
-    assert (problem["status"], problem["code"]) == (status, code)
-    assert detail in problem["detail"]
+    assert detail in check_problem(response, status, code)["detail"]
 
 
 def refusal_of(body: Json) -> str:
