@@ -7,10 +7,10 @@ import asyncio
 import random
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from omniagent import AnswerStream, Query, RunContext, Settings, ToolReply, ToolRequest, tool
 from omniagent.ai.operator import TurnOperator
@@ -33,15 +33,20 @@ FAULTS = ("lost", "doubled", "out of order", "answered twice", "run twice")
 
 @dataclass
 class Posted:
-    """A message that somebody has sent, and what became of the request."""
+    """A request that somebody has sent, and what became of it."""
 
-    id: str
-    busy: Busy
+    query: Query
     process: Process
-    stream: AnswerStream | None = None
-    refusal: OmniAgentError | None = None
     after: tuple[str, ...] = ()
     """The messages that must be answered before it: those that were accepted before it was sent."""
+    parent: str | None = None
+    """The node that the message, or the regenerated answer, has to follow. None: the latest."""
+    stream: AnswerStream | None = None
+    refusal: OmniAgentError | None = None
+
+    @property
+    def id(self) -> str:
+        return self.query.message_id
 
     @property
     def is_accepted(self) -> bool:
@@ -54,6 +59,9 @@ class Race:
 
     seed: int
     counts: Counter[str] = field(default_factory=Counter)
+    chances: ClassVar[Mapping[str, int]] = {"send": 6, "answer": 8, "stop": 2, "kill": 2}
+    events: ClassVar[tuple[int, int]] = (2, 6)
+    """How many happen, at least and at most."""
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -69,34 +77,49 @@ class Race:
         """How often each call of a tool has run."""
 
     async def run(self) -> None:
-        await self._send("reject")
-        for _ in range(self.dice.randint(2, 6)):
+        await self._begin()
+        for _ in range(self.dice.randint(*self.events)):
             await self._pause()
             await self._happen()
         await self._end()
-        self._check()
+        await self._check()
+
+    async def _begin(self) -> None:
+        await self._send(self._message("reject"))
 
     async def _happen(self) -> None:
-        """Send a message, or answer what is asked, or stop, or kill."""
-        asked = await self._asked()
-        match self.dice.choices(("send", "answer", "stop", "kill"), (6, 8 if asked else 0, 2, 2))[0]:
-            case "send":
-                await self._send(self.dice.choice(BUSY))
-            case "stop":
-                meant = self.dice.choice([None, *(each.id for each in self.posted)])
-                self.counts["stopped"] += await self._runner(self._process()).stop(meant)
+        """Send something, or answer what is asked, or stop, or kill."""
+        requests = await self._asked()
+        chances = {**self.chances, **({} if requests else {"answer": 0})}
+        match self.dice.choices(list(chances), list(chances.values()))[0]:
             case "answer":
-                await self._answer(asked)
-            case _:
+                await self._answer(requests)
+            case "stop":
+                meant = self.dice.choice([None, *(each.id for each in self.posted), *self._nodes()])
+                self.counts["stopped"] += await self._runner(self._process()).stop(meant)
+            case "kill":
                 self.dice.choice(self.posted).process.is_dead = True
                 self.counts["killed"] += 1
+            case kind:
+                await self._request(kind)
 
-    async def _send(self, busy: Busy) -> None:
-        """Send a message from a process of its own."""
-        message = Posted(f"m{len(self.posted) + 1}", busy, self._process(), after=self._accepted)
-        self.posted.append(message)
-        self.tasks.append((message, task := asyncio.create_task(self._start(message))))
-        await asyncio.wait([task], timeout=0.02)
+    def _nodes(self) -> Sequence[str]:
+        """What a stop may name besides messages."""
+        return ()
+
+    async def _request(self, _: str) -> None:
+        await self._send(self._message(self.dice.choice(BUSY)))
+
+    def _message(self, busy: Busy) -> Query:
+        message_id = f"m{len(self.posted) + 1}"
+        return Query(f"{message_id}?", message_id, busy=busy)
+
+    async def _send(self, query: Query, parent: str | None = None, *, seconds: float = 0.02) -> None:
+        """Send a request from a process of its own. One that takes long is left alone."""
+        posted = Posted(query, self._process(), self._accepted, parent)
+        self.posted.append(posted)
+        self.tasks.append((posted, task := asyncio.create_task(self._start(posted))))
+        await asyncio.wait([task], timeout=seconds)
 
     async def _asked(self) -> Sequence[ToolRequest]:
         """What the session waits for."""
@@ -116,21 +139,19 @@ class Race:
             stream = await self._runner(process).reply(*answers)
             await stream.ended()
 
-    async def _start(self, message: Posted) -> None:
+    async def _start(self, posted: Posted) -> None:
         try:
-            query = Query(f"{message.id}?", message.id, busy=message.busy)
-            message.stream = await self._runner(message.process).start(query)
+            posted.stream = await self._runner(posted.process).start(posted.query)
         except OmniAgentError as exc:
-            message.refusal = exc
+            posted.refusal = exc
 
     async def _end(self) -> None:
         """Let the dead be found dead, and send a last message: whoever waits is answered before it."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while (await self.sessions.head()).running and not await self._runner(self._process()).has_work():
                 await self._let_pass(LEASE_SECONDS / 4)
-            last = Posted(LAST, "queue", self._process(), after=self._accepted)
-            self.posted.append(last)
-            self.tasks.append((last, asyncio.create_task(self._start(last))))
+            await self._send(Query(LAST, LAST, busy="queue"), seconds=0)
+            last = self.posted[-1]
             while await self._is_busy():
                 await self._approve_all()
                 with suppress(OmniAgentError):
@@ -154,14 +175,14 @@ class Race:
             self.counts["approved"] += 1
             await self._given(self._process(), [request.approve() for request in requests])
 
-    def _check(self) -> None:
+    async def _check(self) -> None:
         messages = self.sessions.store.sessions[self.sessions.session().key].messages
         said = [said for message in messages for said in _said(message)]
         times = Counter(said)
         for message in self.posted:
-            self._found("lost", message.is_accepted and not times[message.id], (message.id, message.busy, said))
+            self._found("lost", message.is_accepted and not times[message.id], (message.query, said))
             self._found("doubled", times[message.id] > 1, (message.id, said))
-            self.counts[message.busy] += message.is_accepted
+            self.counts[message.query.busy or ""] += message.is_accepted
         questions = [message.id for message in messages if message.role == "user"]
         for message in self.posted:
             for earlier in message.after if message.id in questions else ():
@@ -187,7 +208,7 @@ class Race:
     @property
     def _accepted(self) -> tuple[str, ...]:
         """What was accepted so far. A steering message has no turn of its own, unless it comes too late."""
-        return tuple(each.id for each in self.posted if each.is_accepted and each.busy != "steer")
+        return tuple(each.id for each in self.posted if each.is_accepted and each.query.busy != "steer")
 
     def _next_answer(self, request: ModelRequest) -> Any:
         last = request.messages[-1]
@@ -201,7 +222,8 @@ class Race:
             case 1 if len(request.messages) < 12:
                 return ["Working. ", ToolCall("work")]
             case _:
-                pause = _Pause(self.dice.randint(0, 8))
+                pause = asyncio.Event()
+                asyncio.get_running_loop().call_later(self.dice.randint(0, 8) / 1000, pause.set)
                 return ["An", pause, " answer."]
 
     async def _pause(self) -> None:
@@ -213,35 +235,16 @@ class Race:
         return process
 
     def _runner(self, process: Process) -> TurnOperator:
-        dice = self.dice
-
-        @tool
-        async def work(context: RunContext) -> str:
-            """Work."""
+        async def run_once(context: RunContext) -> str:
             self.paid[f"{context.turn_id} {context.call_id}"] += 1
-            await asyncio.sleep(dice.choice((0, 0.002, 0.004)))
-            return "worked"
+            await asyncio.sleep(self.dice.choice((0, 0.002, 0.004)))
+            return "done"
 
-        @tool(approval=True)
-        async def pay(context: RunContext) -> str:
-            """Pay."""
-            self.paid[f"{context.turn_id} {context.call_id}"] += 1
-            await asyncio.sleep(dice.choice((0, 0.002, 0.004)))
-            return "paid"
-
+        work, pay = (
+            tool(name="work", description="Work.")(run_once),
+            tool(name="pay", description="Pay.", approval=True)(run_once),
+        )
         return self.sessions.runner(self.model, work, pay, session=process.session, registry=process.registry)
-
-
-class _Pause(asyncio.Event):
-    """A pause in an answer, of so many milliseconds."""
-
-    def __init__(self, milliseconds: int) -> None:
-        super().__init__()
-        self._seconds = milliseconds / 1000
-
-    async def wait(self) -> bool:  # type: ignore[override] # typeshed says Literal[True]
-        await asyncio.sleep(self._seconds)
-        return True
 
 
 def _said(message: SessionMessage) -> list[str]:

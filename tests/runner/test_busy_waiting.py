@@ -64,9 +64,7 @@ async def test_a_message_that_was_queued_before_waits_for_the_answer_and_is_answ
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_blocked_message_frees_its_request_and_is_answered_after_the_approval(
-    sessions: Sessions,
-) -> None:
+async def test_a_blocked_message_frees_its_request_and_is_answered_after_the_approval(sessions: Sessions) -> None:
     model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
     frames = b"".join([frames async for frames in second.sse()])
     assert list(sse.decode(frames)) == [], "it ends without an end of an answer: to be resumed"

@@ -20,17 +20,7 @@ from omniagent.providers import LLMProvider, ProviderPool
 from omniagent.settings import Budget
 from omniagent.testing import ScriptedModel, ToolCall
 from tests.fixtures.examples import examples
-from tests.providers.canned import (
-    HANG_UP,
-    Json,
-    chat_chunks,
-    claude_text,
-    frames,
-    message_events,
-    reply,
-    serve,
-    stream,
-)
+from tests.providers.canned import HANG_UP, Json, chat_chunks, claude_text, frames, message_events, reply, serve, stream
 from tests.providers.helpers import ask, streamed, text_of
 from tests.runner.sessions import Sessions
 

@@ -6,17 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import (
-    Agent,
-    InMemorySessionManager,
-    Overrides,
-    Query,
-    RunContext,
-    RunResult,
-    ToolError,
-    TurnHooks,
-    tool,
-)
+from omniagent import Agent, InMemorySessionManager, Overrides, Query, RunContext, RunResult, ToolError, TurnHooks, tool
 from omniagent.ai.context import Callbacks
 from omniagent.ai.providers import ProviderPool
 from omniagent.ai.tools import OUTPUT_CHARS

@@ -88,11 +88,7 @@ REFUSED = ["I cannot help with that.", ModelFinish("content-filter", Usage(5, 5)
 
 @pytest.mark.parametrize(
     ("answer", "name"),
-    [
-        ("<think>\nHm.\n</think>\n\nA greeting", "A greeting"),
-        (REFUSED, "Hi Bo"),
-        (KeyError("choices"), None),
-    ],
+    [("<think>\nHm.\n</think>\n\nA greeting", "A greeting"), (REFUSED, "Hi Bo"), (KeyError("choices"), None)],
 )
 async def test_neither_reasoning_nor_a_refusal_nor_a_fault_names_a_session(answer: Any, name: str | None) -> None:
     chat = Chat(ScriptedModel("Hello.", name=answer))

@@ -10,14 +10,7 @@ from pydantic import BaseModel
 from omniagent import RunContext, tool
 from omniagent.ai.approvals import ToolReply
 from omniagent.ai.client_tools import ask_user, client_tool
-from omniagent.errors import (
-    InvalidRequest,
-    NotWaiting,
-    ReplyConflict,
-    RequestError,
-    TooManyReaders,
-    UnknownRequest,
-)
+from omniagent.errors import InvalidRequest, NotWaiting, ReplyConflict, RequestError, TooManyReaders, UnknownRequest
 from omniagent.messages import DENIED_ERROR, UNANSWERED_ERROR, ToolPart
 from omniagent.testing import ScriptedModel, ToolCall
 from tests.fixtures.answers import answer_of

@@ -6,40 +6,26 @@ accepted message and every answer is in it once, where its request put it, and t
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import ClassVar
 
 from omniagent import Query
 from omniagent.errors import OmniAgentError
 from omniagent.messages import steering_of
 from omniagent.session.live import SessionMessage
-from tests.runner.busy_races import BUSY, Posted, Race
+from tests.runner.busy_races import BUSY, Race
 
 KINDS = ("send", "send after", "edit", "regenerate newest", "regenerate older", "switch")
-WEIGHTS = {**dict.fromkeys(KINDS, 3), "send": 2, "answer": 4, "stop": 2, "kill": 2}
 FAULTS = ("lost", "doubled", "on a wrong branch", "without one leaf", "unreadable", "run twice")
-
-
-@dataclass
-class Asked(Posted):
-    """A request for an answer somewhere in the tree."""
-
-    query: Query = Query()
-    parent: str | None = None
-    """The node that the message, or the regenerated answer, has to follow. None: the latest."""
-
-    @property
-    def says(self) -> str:
-        return self.query.text
 
 
 class TreeRace(Race):
     """One session whose history branches."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.asked: list[Asked] = []
+    chances: ClassVar[Mapping[str, int]] = {**dict.fromkeys(KINDS, 3), "send": 2, "answer": 4, "stop": 2, "kill": 2}
+    events = (4, 9)
 
     @property
     def nodes(self) -> list[SessionMessage]:
@@ -47,67 +33,39 @@ class TreeRace(Race):
         stored = self.sessions.store.sessions.get(self.sessions.session().key)
         return [] if stored is None else stored.messages
 
-    async def run(self) -> None:
+    async def _begin(self) -> None:
         for _ in range(2):  # something to branch from
-            await self._ask("send", Query(self._said(), f"m{len(self.asked)}", busy="queue"))
+            await self._ask("send", self._message("queue"))
             await self._pause()
-        for _ in range(self.dice.randint(4, 9)):
-            await self._pause()
-            await self._happen()
-        await self._end()
-        await self._check_tree()
 
-    async def _happen(self) -> None:
-        requests = await self._asked()
-        chances = WEIGHTS | ({} if requests else {"answer": 0})
-        match self.dice.choices(list(chances), list(chances.values()))[0]:
-            case "answer":
-                await self._answer(requests)
-            case "stop":
-                meant = self.dice.choice([None, *(each.id for each in self.asked), *(each.node for each in self.nodes)])
-                self.counts["stopped"] += await self._runner(self._process()).stop(meant)
-            case "kill":
-                self.dice.choice(self.asked).process.is_dead = True
-                self.counts["killed"] += 1
-            case "switch":
-                await self._switch()
-            case kind:
-                await self._branch(kind)
+    def _nodes(self) -> Sequence[str]:
+        return [each.node for each in self.nodes]
+
+    async def _request(self, kind: str) -> None:
+        await (self._switch() if kind == "switch" else self._branch(kind))
 
     async def _branch(self, kind: str) -> None:
         questions = [each for each in self.nodes if each.role == "user"]
         answers = [each for each in self.nodes if each.role == "assistant"]
-        busy, new_id = self.dice.choice(BUSY), f"m{len(self.asked)}"
+        new = self._message(self.dice.choice(BUSY))
         if kind == "send" or not answers:
-            await self._ask("send", Query(self._said(), new_id, busy=busy))
+            await self._ask("send", new)
         elif kind == "send after":
             after = self.dice.choice(answers).node
-            await self._ask(kind, Query(self._said(), new_id, busy=busy, parent=after), after)
+            await self._ask(kind, replace(new, parent=after), after)
         elif kind == "edit":
             old = self.dice.choice(questions)
-            await self._ask(kind, Query(self._said(), old.id, busy=busy, parent=old.parent), old.parent)
+            await self._ask(kind, replace(new, message_id=old.id, parent=old.parent), old.parent)
         else:
             newest = max(answers, key=lambda each: each.turn_number)
             old = newest if kind == "regenerate newest" else self.dice.choice(answers)
-            await self._ask(kind, Query(regenerate=True, replaces=old.node, busy=busy), old.parent)
+            await self._ask(kind, Query(regenerate=True, replaces=old.node, busy=new.busy), old.parent)
 
     async def _ask(self, kind: str, query: Query, parent: str | None = None) -> None:
-        """Send a request from a process of its own, now and then twice. One that takes long is left alone."""
+        """Send a request, now and then twice."""
         for _ in range(self.dice.choice((1, 1, 1, 2)) if not query.regenerate else 1):
-            asked = Asked(query.message_id, query.busy or "reject", self._process(), query=query, parent=parent)
-            self.asked.append(asked)
-            self.tasks.append((asked, task := asyncio.create_task(self._start(asked))))
             self.counts[kind] += 1
-            await asyncio.wait([task], timeout=self.dice.choice((0.001, 0.02)))
-
-    async def _start(self, message: Posted) -> None:
-        if not isinstance(message, Asked):
-            await super()._start(message)
-            return
-        try:
-            message.stream = await self._runner(message.process).start(message.query)
-        except OmniAgentError as exc:
-            message.refusal = exc
+            await self._send(query, parent, seconds=self.dice.choice((0.001, 0.02)))
 
     async def _switch(self) -> None:
         """Switch to any message. A turn that runs would refuse it: now and then, wait for its end."""
@@ -121,10 +79,7 @@ class TreeRace(Race):
                 await self._runner(self._process()).switch(self.dice.choice(self.nodes).node)
                 self.counts["switch"] += 1
 
-    def _said(self) -> str:
-        return f"Text {len(self.asked)}."
-
-    async def _check_tree(self) -> None:
+    async def _check(self) -> None:
         nodes = {each.node: each for each in self.nodes}
         children = Counter(each.parent for each in self.nodes)
         places = Counter((each.branch, each.place.order) for each in self.nodes)
@@ -147,15 +102,16 @@ class TreeRace(Race):
             (each.node if each.role == "user" else each.parent, text) for each in self.nodes for text in _said(each)
         }
         said = Counter(text for _, text in homes)
-        accepted = {each.says for each in self.asked if each.is_accepted and each.says}
-        for text in {each.says for each in self.asked if each.says}:
+        accepted = {each.query.text for each in self.posted if each.is_accepted}
+        for text in {each.query.text for each in self.posted if each.query.text}:
             self._found("lost", text in accepted and not said[text], (text, said))
             self._found("doubled", said[text] > 1, (text, said))
-        for asked in self.asked:
-            if asked.says:
-                found = [each for each in self.nodes if each.role == "user" and each.text == asked.says]
-                is_joined = not found and said[asked.says] > 0
-                is_astray = any(each.parent != asked.parent for each in found) or (is_joined and asked.busy != "steer")
+        for asked in self.posted:
+            if text := asked.query.text:
+                found = [each for each in self.nodes if each.role == "user" and each.text == text]
+                is_joined = not found and said[text] > 0
+                is_steering = asked.query.busy == "steer"
+                is_astray = any(each.parent != asked.parent for each in found) or (is_joined and not is_steering)
             else:
                 answer = nodes.get(asked.stream.message_id) if asked.stream is not None else None
                 self._found("lost", asked.stream is not None and answer is None, asked)
