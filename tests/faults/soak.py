@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from scripts.readme import SOAK
-from tests.faults.bills import Bills, largest_skew
 from tests.faults.client import a_moment
 from tests.faults.evidence import evidence
-from tests.faults.examination import examine_session
+from tests.faults.examination import Bills, examine_session, largest_skew
 from tests.faults.house import House, open_house, open_servers
 from tests.faults.load import STUCK_SECONDS, Crowd, User
 from tests.faults.truth import Findings, steering_ids

@@ -7,8 +7,8 @@ import pytest
 
 from omniagent.session.ids import new_id
 from tests.faults.client import Client, Stream, a_moment
+from tests.faults.continue_processes import ColdKills, at_takeover
 from tests.faults.house import FUNCTIONS_THAT_FINISH, LEASE_SECONDS, TALKING, House, Servers, open_house
-from tests.faults.second_kills import ColdKills, at_takeover
 from tests.fixtures.zygote import forks
 
 IN_TIME_SECONDS = LEASE_SECONDS + 60

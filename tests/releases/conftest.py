@@ -8,19 +8,18 @@ import subprocess
 import tarfile
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from pymongo import MongoClient
 
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import ROOT
-from tests.fixtures.calls import Json, User
+from tests.fixtures.calls import User
 from tests.fixtures.product import Product, running_product
 
 BASELINE = Path(__file__).with_name("BASELINE").read_text().strip()
@@ -37,6 +36,17 @@ class Releases:
         """Return a new user, once for each of these versions."""
         user = self.products["today"].user()
         return [replace(user, emulator=self.products[version].emulator) for version in versions]
+
+    def let_lease_pass(self, user: User) -> None:
+        """Make what the user's turn has left behind older than a lease."""
+        product, past = self.products["today"], datetime.now(UTC) - timedelta(hours=1)
+        dynamodb = product.aws.dynamodb
+        product.database.sessions.update_one({"_id": user.key}, {"$set": {"turn.since": past}})
+        [table] = dynamodb.list_tables()["TableNames"]
+        for item in dynamodb.scan(TableName=table, ConsistentRead=True)["Items"]:
+            if item["session_id"]["S"] == user.key and item["item"]["S"].startswith("journal#"):
+                aged = item | {"at": {"N": str(past.timestamp())}}
+                dynamodb.put_item(TableName=table, Item=aged)
 
     async def settled(self) -> None:
         """Wait until no invocation runs."""
@@ -59,22 +69,19 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 async def releases(baseline: Path, mongod: str, model: OfflineModel) -> AsyncIterator[Releases]:
-    database = f"releases_{uuid.uuid4().hex[:12]}"
     options = {
         "functions": ("chat", "sessions", "summary", "run"),
-        "parameters": {"MongoDatabase": database},
-        "environment": {"CONTEXT_MAX_TURNS": "6", "LEASE_SECONDS": "3"},
+        "parameters": {"MongoDatabase": f"releases_{uuid.uuid4().hex[:12]}"},
+        "environment": {"CONTEXT_MAX_TURNS": "6"},
         # No queue is polled and nothing sweeps: a test says which version does a job.
         "emulator": {"sqs": None, "schedule_seconds": 3600},
     }
-    with Aws() as cloud, MongoClient[Json](mongod) as client:
-        async with AsyncExitStack() as stack:
-            older = running_product(mongod, cloud, model, template=baseline / "template.yaml", **options)
-            today = running_product(mongod, cloud, model, **options)
-            yield Releases(
-                {"older": await stack.enter_async_context(older), "today": await stack.enter_async_context(today)}
-            )
-        client.drop_database(database)
+    with Aws() as cloud:
+        async with (
+            running_product(mongod, cloud, model, template=baseline / "template.yaml", **options) as older,
+            running_product(mongod, cloud, model, **options) as today,
+        ):
+            yield Releases({"older": older, "today": today})
 
 
 def _git(*arguments: str) -> bytes:
