@@ -45,19 +45,20 @@ OmniAgentError
 │   ├── TooManyToolCalls        more calls in one step or turn than are allowed
 │   ├── ToolNotStarted          the deadline would pass before the tool's timeout
 │   └── ToolOutcomeUnknown      the process that ran the tool died
-├── StorageError                503, a MongoDB operation failed
-│   ├── StorageUnavailable      MongoDB cannot be reached
-│   ├── StorageConflict         a unique key or a condition was violated
-│   ├── StorageRejected         MongoDB refused the operation: a bug or a wrong setting
-│   └── TurnLost                another process took the turn over; writes are refused
-├── RegistryUnavailable         503, the registry of running turns cannot be reached: DynamoDB on Lambda
-│   └── RegistryMisconfigured   500, see above
-├── QueueUnavailable            503, SQS cannot be reached
-│   └── NoQueue                 503, none is configured
-│       └── NoRunQueue          503, none for the run function
 ├── WebhookFailed               502, the operator's server did not accept an event, which is retried later
-├── SecretsUnavailable          503, Secrets Manager cannot be reached
-└── IdentityUnavailable         503, the issuer's keys cannot be fetched
+└── Unavailable                 503, with Retry-After
+    ├── StorageError            a MongoDB operation failed
+    │   ├── StorageUnavailable  MongoDB cannot be reached
+    │   ├── StorageConflict     a unique key or a condition was violated
+    │   ├── StorageRejected     MongoDB refused the operation: a bug or a wrong setting
+    │   └── TurnLost            another process took the turn over; writes are refused
+    ├── RegistryUnavailable     the registry of running turns cannot be reached: DynamoDB on Lambda
+    │   └── RegistryMisconfigured   500, see above
+    ├── QueueUnavailable        SQS cannot be reached
+    │   └── NoQueue             none is configured
+    │       └── NoRunQueue      none for the run function
+    ├── SecretsUnavailable      Secrets Manager cannot be reached
+    └── IdentityUnavailable     the issuer's keys cannot be fetched
 
 `str(error)` is for the log. `error.public` is the only text that may leave the process.
 """
@@ -289,12 +290,15 @@ class ToolOutcomeUnknown(ToolError, public="The tool was interrupted, and its ou
     """The process died while it ran the tool. Only a tool with `retry_safe=True` is run again."""
 
 
-class StorageError(
-    OmniAgentError,
-    status=503,
-    retry_after=2.0,
-    public="The conversation store reported an error. Try again in a moment.",
+class WebhookFailed(OmniAgentError, status=502, public="The webhook could not be delivered."): ...
+
+
+class Unavailable(
+    OmniAgentError, status=503, retry_after=2.0, public="The service is not available right now. Try again in a moment."
 ): ...
+
+
+class StorageError(Unavailable, public="The conversation store reported an error. Try again in a moment."): ...
 
 
 class StorageUnavailable(StorageError, public="The conversation store cannot be reached. Try again in a moment."): ...
@@ -311,9 +315,7 @@ class StorageRejected(StorageError): ...
 class TurnLost(StorageError, public="This answer was interrupted, and the conversation continued without it."): ...
 
 
-class RegistryUnavailable(
-    OmniAgentError, status=503, retry_after=2.0, public="Turns cannot be started right now. Try again in a moment."
-): ...
+class RegistryUnavailable(Unavailable, public="Turns cannot be started right now. Try again in a moment."): ...
 
 
 class RegistryMisconfigured(ConfigurationError, RegistryUnavailable, status=500, code="configuration_error"):
@@ -322,9 +324,7 @@ class RegistryMisconfigured(ConfigurationError, RegistryUnavailable, status=500,
     retry_after = None
 
 
-class QueueUnavailable(
-    OmniAgentError, status=503, retry_after=2.0, public="The request cannot be queued right now. Try again in a moment."
-): ...
+class QueueUnavailable(Unavailable, public="The request cannot be queued right now. Try again in a moment."): ...
 
 
 class NoQueue(QueueUnavailable, public="This deployment has no summary queue: SUMMARY_QUEUE_URL is not set."):
@@ -334,18 +334,10 @@ class NoQueue(QueueUnavailable, public="This deployment has no summary queue: SU
 class NoRunQueue(NoQueue, public="This deployment does not support background turns: RUN_QUEUE_URL is not set."): ...
 
 
-class WebhookFailed(OmniAgentError, status=502, public="The webhook could not be delivered."): ...
-
-
 class SecretsUnavailable(
-    OmniAgentError,
-    status=503,
-    retry_after=2.0,
-    public="The service cannot read its configuration right now. Try again in a moment.",
+    Unavailable, public="The service cannot read its configuration right now. Try again in a moment."
 ):
     """Secrets Manager cannot be reached. A secret that is missing is a `ConfigurationError`."""
 
 
-class IdentityUnavailable(
-    OmniAgentError, status=503, retry_after=2.0, public="Your token cannot be checked right now. Try again in a moment."
-): ...
+class IdentityUnavailable(Unavailable, public="Your token cannot be checked right now. Try again in a moment."): ...
