@@ -34,7 +34,7 @@ UNANNOUNCED_AFTER: Final = timedelta(minutes=1)
 """How long an answer may wait for its own process to queue its event."""
 UNANNOUNCED_PIECE: Final = 100
 LISTED_SESSIONS: Final = 1000
-MARGIN_SECONDS: Final = 5.0
+REPORT_MARGIN_SECONDS: Final = 5.0
 """Reserved at the end of an invocation to report the result to the queue."""
 ERASE_SECONDS: Final = 45.0
 """How long a sweep deletes. The next one, a minute later, goes on."""
@@ -77,7 +77,7 @@ class SessionJob(RunJob):
     async def do(self, application: Application) -> dict[str, Any]:
         try:
             # The end of the last turn has queued the session if there is more.
-            ended = await finish(await application.runner_of_key(self.key), deadline(MARGIN_SECONDS))
+            ended = await finish(await application.runner_of_key(self.key), deadline(REPORT_MARGIN_SECONDS))
         except TooManyTurns:
             await self.send_again(application, BUSY_SECONDS)
             return {"status": "busy"}
@@ -110,7 +110,7 @@ class SweepJob(RunJob):
 
     async def do(self, application: Application) -> dict[str, Any]:
         sweeper = Sweeper(await application.store(), application.runner_at, application.settings)
-        found, end = await sweeper.find(), deadline(MARGIN_SECONDS)
+        found, end = await sweeper.find(), deadline(REPORT_MARGIN_SECONDS)
         for address in found:
             if time.monotonic() > end:
                 break  # the next sweep finds the rest
@@ -215,7 +215,7 @@ class EraseJob(RunJob):
         user_id, _, session_id = self.id.partition(":")
         try:
             runner = await application.runner_of_key(session_key(user_id, session_id or new_id()))
-            await (runner.erase_session if session_id else runner.erase_user)(until(deadline(MARGIN_SECONDS)))
+            await (runner.erase_session if session_id else runner.erase_user)(until(deadline(REPORT_MARGIN_SECONDS)))
         except NotFound:
             return {"status": "not_found", "id": self.id}
         return {"status": "erased", "id": self.id}

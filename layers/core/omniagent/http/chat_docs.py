@@ -34,7 +34,7 @@ EVENTS: dict[str, Any] = {
 }
 
 BODIES = (SdkBody, MessageBody, PlainBody, RepliedBody, RepliesBody)
-router = APIRouter(default_response_class=Response)
+_router = APIRouter(default_response_class=Response)
 
 
 class ChatAnswer(BaseModel):
@@ -62,7 +62,7 @@ class Decided(BaseModel):
     approved: bool
 
 
-@router.post(
+@_router.post(
     "/chat",
     **described(
         errors.NotFound,
@@ -105,7 +105,7 @@ async def chat(
     """
 
 
-@router.get(
+@_router.get(
     "/chat/{session_id}/stream",
     **described(
         errors.TooManyReaders,
@@ -138,7 +138,7 @@ async def resume(
     """
 
 
-@router.post(
+@_router.post(
     "/chat/approvals/{request_id}",
     **described(
         errors.TurnInProgress,
@@ -163,7 +163,7 @@ def chat_openapi(auth_mode: AuthMode, prefix: str) -> dict[str, Any]:
     description = "Streams answers as the AI SDK's UI message stream."
     app = DescribedApp(TITLE, description, (ChatAnswer, Decision, *BODIES), servers=[{"url": prefix or "/"}])
     app.state.auth_mode = auth_mode
-    app.include_router(router)
+    app.include_router(_router)
     document = app.openapi()
     document["components"]["schemas"] |= event_schemas()
     return document
