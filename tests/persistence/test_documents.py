@@ -338,9 +338,6 @@ async def test_a_hook_that_would_make_a_document_unreadable_is_told_so(
 # The contract
 
 
-class NotADocument: ...
-
-
 class WithoutField(Document):
     id: str  # type: ignore[assignment]
     client_id: str
@@ -376,7 +373,7 @@ class ShowsToo(Session):
 @pytest.mark.parametrize(
     ("models", "named"),
     [
-        ({"user": NotADocument}, "DocumentModels.user must be a Beanie Document class"),
+        ({"user": int}, "DocumentModels.user must be a Beanie Document class"),
         ({"user": WithoutField}, "WithoutField lacks the field 'erased_at'"),
         ({"session": WrongType}, "WrongType.name must be"),
         ({"message": NeedsMore}, "NeedsMore.tenant needs a default"),
@@ -384,7 +381,7 @@ class ShowsToo(Session):
         ({"message": OtherEncoders}, "OtherEncoders.Settings.bson_encoders must hold those of Message"),
         ({"session": ShowsToo}, "api_fields names 'version', which is no field of its own"),
         ({"further": Order}, "further must be a tuple of classes, not <class"),
-        ({"further": (NotADocument,)}, "further takes Beanie Document classes"),
+        ({"further": (int,)}, "further takes Beanie Document classes"),
         ({"fill": "tenant"}, "fill must be a function"),
         ({"fill": lambda document: document}, r"fill must take \(document, user, category\)"),
     ],

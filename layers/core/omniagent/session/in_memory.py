@@ -164,17 +164,16 @@ class InMemorySessionManager(SessionManager):
         return deepcopy(found[-limit:] if limit is not None else found)
 
     async def find(self, *ids: str, at: Place | None = None, anywhere: str = "") -> Sequence[SessionMessage]:
-        found = [each for each in self._session.messages if each.node in ids or _is_called(each, ids, at)]
-        called = [each for each in self._session.messages if anywhere and anywhere in (each.id, *each.steering_ids)]
-        newest = sorted(called, key=lambda each: (each.id == anywhere, each.branch))[-1:]
+        called = [(each, {each.id, *each.steering_ids}) for each in self._session.messages]
+        on_path = [each.node for each, names in called if at and at.leads_from(each.place) and names & {*ids}]
+        found = [each for each, _ in called if each.node in (*ids, *on_path)]
+        anywhere_called = [each for each, names in called if anywhere and anywhere in names]
+        newest = sorted(anywhere_called, key=lambda each: (each.id == anywhere, each.branch))[-1:]
         return deepcopy(found + [each for each in newest if each not in found])
 
     async def children(self, *parents: str) -> Mapping[str, Sequence[SessionMessage]]:
-        found: dict[str, list[SessionMessage]] = {}
-        for message in self._session.messages:
-            if message.parent in parents:
-                found.setdefault(message.parent, []).append(replace(message, parts=()))
-        return found
+        messages = [replace(each, parts=()) for each in self._session.messages if each.parent in parents]
+        return {parent: [each for each in messages if each.parent == parent] for parent in parents}
 
     async def tree(self, *, limit: int, after: Place | None = None) -> Sequence[SessionMessage]:
         rows = {(each.branch, each.place.order): each for each in self._session.messages}
@@ -289,10 +288,3 @@ def _checked(answer: SessionMessage) -> SessionMessage:
     if size > MAX_MESSAGE_BYTES:
         raise StorageRejected("the answer is larger than a document may be")
     return replace(answer, parts=parts)
-
-
-def _is_called(message: SessionMessage, ids: Sequence[str], at: Place | None) -> bool:
-    """Whether clients call a message so, or one that joined it, on the path to a place."""
-    if at is None or not at.leads_from(message.place):
-        return False
-    return message.id in ids or not set(message.steering_ids).isdisjoint(ids)
