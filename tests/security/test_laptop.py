@@ -1,7 +1,10 @@
 """`make run` under attack by a web page, and by a program that was not invited: every server that it starts."""
 
+import json
+import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +16,8 @@ from botocore.exceptions import ClientError
 from local.model import OfflineModel
 from local.processes import ServiceError
 from local.stack import StackOptions, local_stack
+from tests.fixtures.http_server import HttpServer, Received
 from tests.local.commands import command, descendants
-from tests.security.listeners import environment_of, listening_ports
-from tests.security.rogue import RogueModel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes and ports are found in /proc")
 
@@ -39,6 +41,57 @@ UNINVITED = [
     ("POST", "/", {"x-amz-target": "secretsmanager.ListSecrets"}),
     ("POST", "/", {"x-amz-target": "DynamoDB_20120810.ListTables"}),
 ]
+LISTENING = "0A"
+
+
+class GuardedModel(HttpServer):
+    """The offline model behind a key. It tells which wrong key it was given, as careless servers do."""
+
+    content_type = "text/event-stream"
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.base_url = f"{self.url}/v1"
+        self._model = httpx.Client(base_url=url.removesuffix("/v1"), trust_env=False, timeout=60)
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self._model.close()
+
+    def answer(self, request: Received) -> tuple[int, bytes]:
+        given = request.headers["authorization"].removeprefix("Bearer ")
+        if given != KEY:
+            return 401, json.dumps({"error": {"message": f"Incorrect API key provided: {given}."}}).encode()
+        headers = {"content-type": "application/json", "authorization": "Bearer test"}
+        answer = self._model.post(request.path, content=request.body, headers=headers)
+        return answer.status_code, answer.content
+
+
+def listening_ports(pids: set[int]) -> set[int]:
+    """Return the TCP ports on which these processes listen."""
+    sockets = {link for pid in pids for link in _open_files(pid) if link.startswith("socket:")}
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == LISTENING and f"socket:[{fields[9]}]" in sockets:
+                ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """Return the environment that a process was started with."""
+    pairs = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def _open_files(pid: int) -> list[str]:
+    links = []
+    with suppress(FileNotFoundError):
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                links.append(os.readlink(file))  # noqa: PTH115 - what a socket links to is no path
+    return links
 
 
 @dataclass(frozen=True)
@@ -60,8 +113,7 @@ class Attacked:
 @pytest.fixture(scope="module")
 def attacked(mongod: str, model: OfflineModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     folder = str(tmp_path_factory.mktemp("data"))
-    with RogueModel(model.base_url) as asked:
-        asked.key = KEY
+    with GuardedModel(model.base_url) as asked:
         environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": asked.base_url, "MONGODB_URI": mongod, "PORT": "0"}
         with (
             command("run", "--data", folder, **environment) as running,

@@ -12,6 +12,7 @@ from omniagent.http.serving import MEDIA_TYPE, Problem
 from omniagent.settings import AuthMode
 
 _Json = dict[str, Any]
+_Errors = tuple[type[errors.OmniAgentError], ...]
 
 SECURITY_SCHEMES: Mapping[AuthMode, dict[str, Any]] = {
     "jwt": {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
@@ -26,7 +27,7 @@ SECURITY_SCHEMES: Mapping[AuthMode, dict[str, Any]] = {
     },
 }
 
-EVERYWHERE: tuple[type[errors.OmniAgentError], ...] = (
+EVERYWHERE: _Errors = (
     errors.Unauthenticated,
     errors.Forbidden,
     errors.InvalidRequest,
@@ -37,18 +38,10 @@ EVERYWHERE: tuple[type[errors.OmniAgentError], ...] = (
 )
 """Errors of every route."""
 
-WITH_BODY: tuple[type[errors.OmniAgentError], ...] = (
-    errors.MalformedRequest,
-    errors.PayloadTooLarge,
-    errors.UnsupportedMediaType,
-)
+WITH_BODY: _Errors = (errors.MalformedRequest, errors.PayloadTooLarge, errors.UnsupportedMediaType)
 """Further errors of a route that takes a body."""
 
-PAID: tuple[type[errors.OmniAgentError], ...] = (
-    errors.BudgetExceeded,
-    errors.TooManyRequests,
-    errors.RegistryUnavailable,
-)
+PAID: _Errors = (errors.BudgetExceeded, errors.TooManyRequests, errors.RegistryUnavailable)
 """Further errors of a route that spends the user's budget."""
 
 
