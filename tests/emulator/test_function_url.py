@@ -21,10 +21,9 @@ async def test_status_headers_and_cookies_of_a_stream_are_the_functions(
     streaming: Emulator, http: httpx.AsyncClient
 ) -> None:
     response = await http.get(streaming.url_of("stream") + "/?status=201")
-    assert response.status_code == 201
-    assert response.headers["content-type"] == "text/event-stream"
-    assert response.headers["x-session-id"] == "s-1"
-    assert response.headers.get_list("set-cookie") == ["a=1; Path=/", "b=2"]
+    headers = response.headers
+    assert (response.status_code, headers["content-type"], headers["x-session-id"]) == (201, "text/event-stream", "s-1")
+    assert headers.get_list("set-cookie") == ["a=1; Path=/", "b=2"]
 
 
 async def test_a_stream_that_fails_is_broken_off_and_the_next_one_works(
@@ -72,11 +71,9 @@ async def test_a_request_becomes_an_event_of_payload_format_2(plain: Emulator, h
         "body": '{"text": "é"}',
         "isBase64Encoded": False,
     }
-    assert headers["x-twice"] == "1,2"
-    assert headers["x-forwarded-for"] == "127.0.0.1"
+    assert (headers["x-twice"], headers["x-forwarded-for"]) == ("1,2", "127.0.0.1")
     assert headers["host"] == context["domainName"]
-    assert context["http"]["method"] == "PUT"
-    assert context["http"]["path"] == "/a%20b/c"
+    assert (context["http"]["method"], context["http"]["path"]) == ("PUT", "/a%20b/c")
     assert context["accountId"] == "anonymous"
     assert "authorizer" not in context
 
@@ -140,23 +137,19 @@ async def test_a_function_that_fails_at_import_is_a_502_and_says_why_in_its_log(
     assert emulator.processes("broken") == []
 
 
-async def test_an_unsigned_request_to_an_iam_url_is_forbidden(start: Start, http: httpx.AsyncClient) -> None:
-    emulator = await start(toy("plain", url=IAM))
-    response = await http.get(emulator.url_of("plain"), headers={"authorization": "Bearer token"})
-    assert response.status_code == 403
-    assert response.json() == {"Message": "Forbidden"}
-
-
-async def test_a_signed_request_and_a_presigned_address_name_their_user(start: Start, http: httpx.AsyncClient) -> None:
-    emulator = await start(toy("plain", url=IAM))
-    response = await http.get(emulator.url_of("plain"), headers=SIGNED)
-    context = response.json()["event"]["requestContext"]
-    assert context["accountId"] == "123456789012"
-    assert context["authorizer"]["iam"]["accessKey"] == "alice"
-    assert context["authorizer"]["iam"]["userArn"] == "arn:aws:iam::123456789012:user/alice"
+async def test_an_iam_url_takes_signed_requests_and_presigned_addresses_only(
+    start: Start, http: httpx.AsyncClient
+) -> None:
+    url = (await start(toy("plain", url=IAM))).url_of("plain")
+    refused = await http.get(url, headers={"authorization": "Bearer token"})
+    assert (refused.status_code, refused.json()) == (403, {"Message": "Forbidden"})
+    signed = (await http.get(url, headers=SIGNED)).json()["event"]["requestContext"]
+    iam = signed["authorizer"]["iam"]
+    assert (signed["accountId"], iam["accessKey"]) == ("123456789012", "alice")
+    assert iam["userArn"] == "arn:aws:iam::123456789012:user/alice"
     query = "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=bob%2F20260101&X-Amz-Signature=00"
-    response = await http.get(emulator.url_of("plain") + "/?" + query)
-    assert response.json()["event"]["requestContext"]["authorizer"]["iam"]["accessKey"] == "bob"
+    presigned = (await http.get(f"{url}/?{query}")).json()["event"]["requestContext"]
+    assert presigned["authorizer"]["iam"]["accessKey"] == "bob"
 
 
 CORS = Cors(
@@ -175,10 +168,9 @@ async def test_a_preflight_is_answered_without_the_function_or_a_signature(
     emulator = await start(toy("plain", url=FunctionUrl(auth_type="AWS_IAM", cors=CORS)))
     url = emulator.url_of("plain")
     response = await http.options(url, headers={"origin": "https://app.example", **PREFLIGHT})
-    assert response.status_code == 200
-    assert response.headers["access-control-allow-origin"] == "https://app.example"
-    assert response.headers["access-control-allow-methods"] == "GET,POST"
-    assert response.headers["access-control-allow-headers"] == "content-type"
+    expected = {"origin": "https://app.example", "methods": "GET,POST", "headers": "content-type"}
+    found = {name: response.headers[f"access-control-allow-{name}"] for name in expected}
+    assert (response.status_code, found) == (200, expected)
     assert response.headers["access-control-max-age"] == "600"
     other = await http.options(url, headers={"origin": "https://evil.example", **PREFLIGHT})
     assert not [name for name in other.headers if name.startswith("access-control-")]

@@ -9,7 +9,7 @@ from omniagent.lambda_runtime import event_loop
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn
 from tests.fixtures.jobs import CONTEXT, RecordedQueue, batch, failures
-from tests.fixtures.live_turns import begin_turn
+from tests.fixtures.live_turns import begin_turn, enqueue
 from tests.fixtures.world import World
 
 Json = dict[str, Any]
@@ -53,6 +53,15 @@ def begin(world: World, text: str = "[echo:Finished after all.]", *, is_dead: bo
         return session.key, await begin_turn(session, text, is_dead=is_dead)
 
     return event_loop.run(begun())
+
+
+def queue_behind(world: World, key: str, text: str, message_id: str = "m2") -> None:
+    """Put a message in line whose process is gone."""
+
+    async def queued() -> None:
+        await enqueue(await session_of(world, key), text, message_id)
+
+    event_loop.run(queued())
 
 
 async def session_of(world: World, key: str) -> SessionManager:

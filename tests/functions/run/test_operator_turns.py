@@ -12,9 +12,9 @@ from omniagent.session.live import SessionMessage
 from omniagent.session.manager import SessionManager
 from omniagent.turns.state import transition
 from omniagent.turns.state_events import Wait
-from tests.fixtures.live_turns import begin_turn, end_turn, enqueue
+from tests.fixtures.live_turns import begin_turn, end_turn
 from tests.fixtures.world import User, World
-from tests.functions.run.dead_turns import Json, RunFunction
+from tests.functions.run.dead_turns import Json, RunFunction, queue_behind
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 TEXT = "what nobody else may read"
@@ -45,7 +45,7 @@ def listed(run: RunFunction) -> list[Json]:
 def test_turns_of_all_users_are_listed_without_their_text(run: RunFunction, world: World) -> None:
     running, waiting, ended = world.user(), world.user(), world.user()
     turn = event_loop.run(begin_turn(session_of(world, running), TEXT))
-    event_loop.run(enqueue(session_of(world, running), TEXT, "next"))
+    queue_behind(world, running.key, TEXT, "next")
     event_loop.run(wait(session_of(world, waiting)))
     event_loop.run(end_turn(session_of(world, ended), event_loop.run(begin_turn(session_of(world, ended), TEXT))))
     turns = listed(run)
@@ -62,7 +62,7 @@ def test_turns_of_all_users_are_listed_without_their_text(run: RunFunction, worl
 def test_one_message_in_line_is_stopped_and_the_turn_runs_on(run: RunFunction, world: World) -> None:
     user = world.user()
     event_loop.run(begin_turn(session_of(world, user)))
-    event_loop.run(enqueue(session_of(world, user), TEXT, "next"))
+    queue_behind(world, user.key, TEXT, "next")
     stop = {"kind": "stop", "id": f"{user.key}/next"}
     assert run.invoke(stop) == {"status": "stopped", "id": stop["id"]}
     assert [each["state"] for each in listed(run)] == ["running"]
@@ -72,7 +72,7 @@ def test_one_message_in_line_is_stopped_and_the_turn_runs_on(run: RunFunction, w
 def test_everything_of_a_session_is_stopped_by_its_key(run: RunFunction, world: World) -> None:
     user = world.user()
     event_loop.run(begin_turn(session_of(world, user), is_dead=True))
-    event_loop.run(enqueue(session_of(world, user), TEXT, "next"))
+    queue_behind(world, user.key, TEXT, "next")
     assert run.invoke({"kind": "stop", "id": user.key})["status"] == "stopped"
     assert listed(run) == []
     assert user.messages()[1]["metadata"]["status"] == "cancelled"

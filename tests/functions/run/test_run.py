@@ -15,14 +15,7 @@ from tests.fixtures.conversation import move_clock
 from tests.fixtures.jobs import HURRIED
 from tests.fixtures.live_turns import begin_turn, enqueue, journal
 from tests.fixtures.world import World
-from tests.functions.run.dead_turns import RunFunction, a_run, answer_of, begin, session_of, stored_answer
-
-
-def queue_behind(world: World, key: str, text: str, message_id: str = "m2") -> None:
-    async def queued() -> None:
-        await enqueue(await session_of(world, key), text, message_id)
-
-    event_loop.run(queued())
+from tests.functions.run.dead_turns import RunFunction, a_run, answer_of, begin, queue_behind, session_of, stored_answer
 
 
 def test_a_sweep_leaves_a_living_turn_alone(run: RunFunction, world: World) -> None:

@@ -4,13 +4,11 @@ from typing import Any
 
 import pytest
 
-from omniagent.lambda_runtime import event_loop
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import TurnRegistry
 from tests.fixtures.conversation import move_clock
-from tests.fixtures.live_turns import enqueue
 from tests.fixtures.world import User, World
-from tests.functions.run.dead_turns import Json, RunFunction, stored_answer
+from tests.functions.run.dead_turns import Json, RunFunction, queue_behind, stored_answer
 
 REFUND = '[tool:refund {"order": 42, "euros": 500}] [then] [echo:Done.]'
 
@@ -18,11 +16,7 @@ REFUND = '[tool:refund {"order": 42, "euros": 500}] [then] [echo:Done.]'
 def hold_up(world: World, user: User) -> None:
     """Have a turn wait for an approval, and a message wait for it whose process is gone."""
     assert user.ask(REFUND, message_id="m1")[-1]["data"]["status"] == "waiting"
-
-    async def queued() -> None:
-        await enqueue(await world.application.session(user.client_id, user.session), "[echo:The second.]", "m2")
-
-    event_loop.run(queued())
+    queue_behind(world, user.key, "[echo:The second.]")
 
 
 def approvals(user: User) -> list[Json]:
