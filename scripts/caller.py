@@ -12,8 +12,6 @@ import httpx
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 
-from local.places import command
-
 Json = dict[str, Any]
 Auth = Literal["iam", "jwt", "none"]
 TIMEOUT_SECONDS = 60.0
@@ -111,30 +109,6 @@ class Deployment:
         # A proxy from the environment cannot reach this machine.
         trust_env = not is_here(urlsplit(self.chat_url).hostname or "")
         return httpx.Client(auth=auth, timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=trust_env)
-
-
-def of_stack(stack: str, *, token: str = "", origin: str = "") -> Deployment:
-    """Find a deployment by the outputs of its stack."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        [found] = boto3.client("cloudformation").describe_stacks(StackName=stack)["Stacks"]
-    except (BotoCoreError, ClientError) as error:
-        raise CannotCall(f"The stack {stack} cannot be looked up: {error}") from None
-    outputs = {item["OutputKey"]: item["OutputValue"] for item in found.get("Outputs", [])}
-    parameters = {item["ParameterKey"]: item.get("ParameterValue", "") for item in found.get("Parameters", [])}
-    if "ChatUrl" not in outputs:
-        raise CannotCall(
-            f"The stack {stack} is {found['StackStatus']} and has no ChatUrl. Deploy it first: {command('deploy')}."
-        )
-    return Deployment(
-        outputs["ChatUrl"],
-        outputs["SessionsUrl"],
-        "jwt" if parameters.get("AuthMode") == "jwt" else "iam",
-        token,
-        origin or parameters.get("CorsOrigins", "").split(",")[0],
-        tuple(outputs.get("ClosedUrls", "").split()),
-    )
 
 
 def events_of(lines: Iterator[str]) -> Iterator[Json | None]:

@@ -6,28 +6,21 @@ The stack's summary function builds them, because this machine may not reach Mon
 import os
 import sys
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from scripts.caller import CannotCall
-from scripts.job import DeployedFunction
-from scripts.smoke import stack_of
+from scripts.stack import Stack, exit_code
 
 
-def build(function: DeployedFunction) -> None:
+def build() -> int:
     """Invoke the function until the indexes are there."""
-    while function.invoke({"indexes": True})["status"] != "indexed":
+    stage = os.environ.get("STAGE", "dev")
+    stack = Stack.of_stage(stage)
+    while stack.invoke("SummaryFunction", {"indexes": True})["status"] != "indexed":
         print("MongoDB is still building indexes ...", flush=True)
+    print(f"All indexes of {stage} are built.")
+    return 0
 
 
 def main() -> int:
-    stage = os.environ.get("STAGE", "dev")
-    try:
-        build(DeployedFunction(stack_of(stage), "SummaryFunction"))
-    except (CannotCall, BotoCoreError, ClientError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(f"All indexes of {stage} are built.")
-    return 0
+    return exit_code(build)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,14 @@ import argparse
 import os
 import sys
 import time
-import tomllib
 import uuid
 from collections.abc import Callable, Iterator
 
 import httpx
 
 from local.places import command
-from local.template import ROOT
-from scripts.caller import Auth, CannotCall, Deployment, Json, events_of, is_here, of_stack, signed_for
+from scripts.caller import Auth, CannotCall, Deployment, Json, events_of, is_here, signed_for
+from scripts.stack import Stack
 
 # The text in brackets slows down the offline model of `make run`.
 SHORT = "[slow:20] Reply with one short sentence: what can you help with?"
@@ -273,16 +272,6 @@ def run(deployment: Deployment) -> bool:
     return not failed
 
 
-def stack_of(stage: str) -> str:
-    """Return the name of a stage's stack."""
-    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
-    stages = {"dev" if name == "default" else name: section for name, section in config.items() if name != "version"}
-    if stage not in stages:
-        raise CannotCall(f"samconfig.toml has no stage {stage}. There are: {', '.join(stages)}.")
-    name: str = stages[stage]["deploy"]["parameters"]["stack_name"]
-    return name
-
-
 def main(arguments: list[str] | None = None) -> int:
     env = os.environ
     parser = argparse.ArgumentParser(
@@ -308,7 +297,11 @@ def main(arguments: list[str] | None = None) -> int:
 def _deployment(given: argparse.Namespace, token: str) -> Deployment:
     chat, sessions = given.chat_url or given.url, given.sessions_url or given.url
     if not chat and not sessions:
-        return of_stack(stack_of(given.stage), token=token, origin=given.origin)
+        stack = Stack.of_stage(given.stage)
+        origin = given.origin or stack.parameters.get("CorsOrigins", "").split(",")[0]
+        closed = tuple(stack.outputs.get("ClosedUrls", "").split())
+        own: Auth = "jwt" if stack.parameters.get("AuthMode") == "jwt" else "iam"
+        return Deployment(stack.output("ChatUrl"), stack.output("SessionsUrl"), own, token, origin, closed)
     if not chat or not sessions:
         raise CannotCall("Give CHAT_URL and SESSIONS_URL, or URL for both.")
     auth: Auth = given.auth or ("jwt" if token else "none" if is_here(httpx.URL(chat).host) else "iam")

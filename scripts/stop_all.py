@@ -11,9 +11,10 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scripts.caller import CannotCall
-from scripts.smoke import stack_of
+from scripts.stack import Stack, exit_code
 
 RESERVED_BY = {"ChatFunction": "ChatConcurrency", "SessionsFunction": "SessionsConcurrency"}
+"""The parameters with the reserved concurrency of a function. 0 means none."""
 
 
 def functions_of(stack: str) -> dict[str, str]:
@@ -27,17 +28,10 @@ def functions_of(stack: str) -> dict[str, str]:
     }
 
 
-def reserved_of(stack: str) -> dict[str, int]:
-    """Return the reserved concurrency that the parameters of a stack ask for. 0 means none."""
-    [found] = boto3.client("cloudformation").describe_stacks(StackName=stack)["Stacks"]
-    given = {item["ParameterKey"]: item.get("ParameterValue", "0") for item in found.get("Parameters", [])}
-    return {function: int(given.get(parameter, "0")) for function, parameter in RESERVED_BY.items()}
-
-
-def stop(stack: str) -> None:
+def stop(stack: Stack) -> None:
     """Stop every function. One that cannot be stopped keeps none of the others running."""
     client, failed = boto3.client("lambda"), []
-    for name in functions_of(stack).values():
+    for name in functions_of(stack.name).values():
         try:
             client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
         except (BotoCoreError, ClientError) as error:
@@ -48,10 +42,10 @@ def stop(stack: str) -> None:
         raise CannotCall("\n".join(failed))
 
 
-def start(stack: str) -> None:
-    client, reserved = boto3.client("lambda"), reserved_of(stack)
-    for logical_id, name in functions_of(stack).items():
-        if units := reserved.get(logical_id, 0):
+def start(stack: Stack) -> None:
+    client = boto3.client("lambda")
+    for logical_id, name in functions_of(stack.name).items():
+        if units := int(stack.parameters.get(RESERVED_BY.get(logical_id, ""), "0")):
             client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=units)
         else:
             client.delete_function_concurrency(FunctionName=name)
@@ -59,12 +53,11 @@ def start(stack: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    try:
-        {"stop": stop, "start": start}[arguments[0]](stack_of(os.environ.get("STAGE", "dev")))
-    except (CannotCall, BotoCoreError, ClientError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    def braked() -> int:
+        {"stop": stop, "start": start}[arguments[0]](Stack.of_stage(os.environ.get("STAGE", "dev")))
+        return 0
+
+    return exit_code(braked)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from local.places import command
-from scripts.caller import CannotCall
-from scripts.job import DeployedFunction
-from scripts.smoke import stack_of
+from scripts.stack import Stack, exit_code
 
 STOPPED = {
     "stopped": "It stops.",
@@ -29,18 +25,13 @@ def lines_of(turns: list[dict[str, Any]]) -> Iterator[str]:
         yield f"{turn['state']:<8} {since:<20} {turn['attempt']:>8}  {turn['category'] or '-':<10} {turn['id']}"
 
 
-def main() -> int:
-    stop = os.environ.get("STOP", "")
-    try:
-        function = DeployedFunction(stack_of(os.environ.get("STAGE", "dev")), "RunFunction")
-        if stop:
-            status = function.invoke({"kind": "stop", "id": stop})["status"]
-            print(STOPPED[status])
-            return 0 if status == "stopped" else 1
-        turns = function.invoke({"kind": "turns"})["turns"]
-    except (CannotCall, BotoCoreError, ClientError) as error:
-        print(error, file=sys.stderr)
-        return 1
+def listed_or_stopped() -> int:
+    stack, turn_id = Stack.of_stage(os.environ.get("STAGE", "dev")), os.environ.get("STOP", "")
+    if turn_id:
+        status = stack.invoke("RunFunction", {"kind": "stop", "id": turn_id})["status"]
+        print(STOPPED[status])
+        return 0 if status == "stopped" else 1
+    turns = stack.invoke("RunFunction", {"kind": "turns"})["turns"]
     if turns:
         print(f"{'state':<8} {'since (UTC)':<20} {'restarts':>8}  {'category':<10} id")
     for line in lines_of(turns):
@@ -48,6 +39,10 @@ def main() -> int:
     stop = command("turns STOP=<id>")
     print(f"{len(turns)} turns. To stop one: {stop}. All of a session: STOP=<id up to the slash>.")
     return 0
+
+
+def main() -> int:
+    return exit_code(listed_or_stopped)
 
 
 if __name__ == "__main__":
