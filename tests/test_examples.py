@@ -47,6 +47,17 @@ def running(environment: dict[str, str], *command: str) -> Iterator["subprocess.
         process.communicate()
 
 
+@contextmanager
+def serving(environment: dict[str, str]) -> Iterator[tuple["subprocess.Popen[bytes]", httpx.Client]]:
+    """Run the server, and yield a client once it listens."""
+    port = free_port()
+    with running(environment, "examples.server", str(port)) as process:
+        assert process.stderr is not None
+        assert any(b"Uvicorn running" in line for line in process.stderr), "the server has ended"
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
+            yield process, client
+
+
 def stored_answer(environment: dict[str, str]) -> dict[str, Any]:
     """The last answer in MongoDB."""
     with MongoClient[dict[str, Any]](environment["MONGODB_URI"]) as client:
@@ -90,11 +101,11 @@ def test_ctrl_c_in_chat_stores_the_shown_text_for_the_next_run(
 
 
 def test_a_server_that_gets_sigterm_stores_what_was_streamed(environment: dict[str, str]) -> None:
-    port = free_port()
-    with running(environment, "examples.server", str(port)) as process:
+    with serving(environment) as (process, client):
         events = []
-        with answering(f"http://127.0.0.1:{port}", process) as lines:
-            for line in lines:
+        with client.stream("POST", "/chat", json={"session_id": "demo", "query": LONG_ANSWER}) as response:
+            assert response.status_code == 200, response.read()
+            for line in response.iter_lines():
                 if line == "data: [DONE]":
                     break
                 if line:
@@ -110,44 +121,26 @@ def test_a_server_that_gets_sigterm_stores_what_was_streamed(environment: dict[s
 
 
 def test_a_server_has_chat_resume_stop_history_sessions_and_approvals(environment: dict[str, str]) -> None:
-    port = free_port()
-    with running(environment, "examples.server", str(port)) as process:
-        assert process.stderr is not None
-        assert any(b"Uvicorn running" in line for line in process.stderr), "the server has ended"
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
-            body = {"session_id": "demo", "query": '[tool:refund {"order_id": "42"}] [then] [echo:Done.]'}
-            waiting = client.post("/chat?stream=false", json=body)
-            assert (waiting.status_code, waiting.json()["status"]) == (200, "waiting")
-            [approval] = client.get("/approvals").json()["approvals"]
-            assert (approval["tool"], approval["input"]) == ("refund", {"order_id": "42"})
-            assert client.post(f"/chat/approvals/{approval['id']}", json={"approved": True}).status_code == 200
-            while client.get("/sessions/demo").json()["answering"]:
-                client.get("/chat/demo/stream")
-            question, answer = client.get("/sessions/demo/messages").json()["messages"]
-            assert (question["role"], answer["parts"][-1]["text"]) == ("user", "Done.")
-            assert client.post("/sessions/demo/cancel").json()["code"] == "no_running_turn"
-            assert [each["id"] for each in client.get("/sessions").json()["sessions"]] == ["demo"]
-            refused = client.get("/chat")
-            assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
-            for page, path in (("/docs", "/sessions"), ("/chat/docs", "/chat")):
-                assert "Swagger" in client.get(page).text
-                assert path in client.get(page.replace("docs", "openapi.json")).json()["paths"]
-            other = client.get("/sessions/demo", headers={"x-user-id": "bob"})
-            assert (other.status_code, other.json()["code"]) == (404, "not_found")
-
-
-@contextmanager
-def answering(url: str, process: "subprocess.Popen[bytes]") -> Iterator[Iterator[str]]:
-    """Ask the server, as soon as it says that it listens, for a long answer."""
-    assert process.stderr is not None
-    assert any(b"Uvicorn running" in line for line in process.stderr), "the server has ended"
-    body = {"session_id": "demo", "query": LONG_ANSWER}
-    with (
-        httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
-        client.stream("POST", "/chat", json=body) as response,
-    ):
-        assert response.status_code == 200, response.read()
-        yield response.iter_lines()
+    with serving(environment) as (_, client):
+        body = {"session_id": "demo", "query": '[tool:refund {"order_id": "42"}] [then] [echo:Done.]'}
+        waiting = client.post("/chat?stream=false", json=body)
+        assert (waiting.status_code, waiting.json()["status"]) == (200, "waiting")
+        [approval] = client.get("/approvals").json()["approvals"]
+        assert (approval["tool"], approval["input"]) == ("refund", {"order_id": "42"})
+        assert client.post(f"/chat/approvals/{approval['id']}", json={"approved": True}).status_code == 200
+        while client.get("/sessions/demo").json()["answering"]:
+            client.get("/chat/demo/stream")
+        question, answer = client.get("/sessions/demo/messages").json()["messages"]
+        assert (question["role"], answer["parts"][-1]["text"]) == ("user", "Done.")
+        assert client.post("/sessions/demo/cancel").json()["code"] == "no_running_turn"
+        assert [each["id"] for each in client.get("/sessions").json()["sessions"]] == ["demo"]
+        refused = client.get("/chat")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+        for page, path in (("/docs", "/sessions"), ("/chat/docs", "/chat")):
+            assert "Swagger" in client.get(page).text
+            assert path in client.get(page.replace("docs", "openapi.json")).json()["paths"]
+        other = client.get("/sessions/demo", headers={"x-user-id": "bob"})
+        assert (other.status_code, other.json()["code"]) == (404, "not_found")
 
 
 def test_the_tests_of_an_agent_pass() -> None:

@@ -9,7 +9,6 @@ import pytest
 from pydantic import BaseModel, Field, RootModel
 
 from omniagent import Agent, Callbacks, ConfigurationError, Overrides, RunContext, Tool, tool
-from omniagent.ai.providers.llm_provider import OutputFormat
 from omniagent.errors import InvalidOutput, ModelError
 
 ADA: RunContext = RunContext(user="ada", query="hello")
@@ -167,20 +166,6 @@ def test_tools_may_come_from_any_iterable() -> None:
     assert agent.tools_by_name["weather"] is agent.tools[0]
 
 
-def test_the_format_of_the_output_is_a_strict_schema() -> None:
-    assert Agent("shop", "").output_format is None
-    assert Agent("shop", "", output=Report).output_format == OutputFormat(
-        name="Report",
-        strict=True,
-        schema={
-            "type": "object",
-            "properties": {"title": {"type": "string"}, "stars": {"type": "integer", "minimum": 1, "maximum": 5}},
-            "required": ["title", "stars"],
-            "additionalProperties": False,
-        },
-    )
-
-
 Item = TypeVar("Item")
 
 
@@ -188,10 +173,16 @@ class Page(BaseModel, Generic[Item]):
     items: list[Item]
 
 
-def test_a_generic_output_has_a_name_that_the_api_takes() -> None:
-    output_format = Agent("shop", "", output=Page[int]).output_format
-    assert output_format is not None
-    assert output_format.name == "Page_int_"
+@pytest.mark.parametrize(
+    ("output", "name", "required"), [(Report, "Report", ["title", "stars"]), (Page[int], "Page_int_", ["items"])]
+)
+def test_the_output_has_a_strict_schema_and_a_name_that_the_api_takes(
+    output: type[BaseModel], name: str, required: list[str]
+) -> None:
+    form = Agent("shop", "", output=output).output_format
+    assert form is not None
+    assert (form.name, form.strict, form.schema["required"]) == (name, True, required)
+    assert Agent("shop", "").output_format is None
 
 
 def test_an_answer_is_validated_and_the_error_tells_the_model_what_to_correct() -> None:

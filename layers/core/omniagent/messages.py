@@ -5,11 +5,12 @@ provider and turned into the AI SDK's `UIMessage`, so nothing is translated twic
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 Role = Literal["user", "assistant"]
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other"]
@@ -265,11 +266,5 @@ class Usage:
         return cls(**given, estimated=bool(counts.get("estimated")))
 
 
-_COUNTS = {
-    "input_tokens": "inputTokens",
-    "output_tokens": "outputTokens",
-    "cached_input_tokens": "cachedInputTokens",
-    "reasoning_tokens": "reasoningTokens",
-    "cache_write_tokens": "cacheWriteTokens",
-}
+_COUNTS = {each.name: to_camel(each.name) for each in fields(Usage) if each.type is int}
 """The fields of `Usage` that are counts, and what they are called in JSON."""
