@@ -338,6 +338,14 @@ def test_a_follower_of_a_process_that_died_sees_one_answer() -> None:
     assert unseen.lines == seen.lines == readers.surviving([*first, *again])
 
 
+def test_a_step_that_is_withdrawn_twice_shows_all_of_its_last_attempt() -> None:
+    attempt = (events.TextStart("1"), events.TextDelta("1", "Let me see."))
+    seen, rest = journal_of(*AGAIN[:1], *attempt, StepWithdrawn(), *attempt), journal_of(StepWithdrawn(), *attempt)
+    log = JournalReader()
+    followed = log.take(list(seen)) + log.take(list(rest))
+    assert kinds(followed)[-3:] == ["reset-step", "text-start", "text-delta"]
+
+
 WITHDRAWN = StepWithdrawn("no JSON", "Write JSON.")
 
 

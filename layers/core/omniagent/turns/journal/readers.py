@@ -86,7 +86,8 @@ def surviving(lines: Sequence[bytes]) -> list[bytes]:
             kept = [each for each in kept[:open_at] if not each.startswith(_ENDINGS)]
             open_at = None
         elif line.startswith(_WITHDRAWN) and open_at is not None:
-            del kept[open_at + 1 :]
+            # Each record stays: a reader that has seen an attempt finds where the next one begins.
+            kept[open_at + 1 :] = [each for each in kept[open_at + 1 :] if each.startswith(_WITHDRAWN)]
         kept.append(line)
     return kept
 
