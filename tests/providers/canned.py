@@ -123,14 +123,29 @@ def claude_text(*texts: str) -> Json:
     return {"type": "text", "text": "", "deltas": [{"type": "text_delta", "text": text} for text in texts]}
 
 
-def saying(api: str, *texts: str) -> list[bytes]:
-    """The frames of an answer of this API that says these deltas."""
+def tool_use(call_id: str, name: str, *pieces: str, kind: str = "tool_use") -> Json:
+    """A block of a message that calls a tool, with its arguments in pieces."""
+    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+    return {"type": kind, "id": call_id, "name": name, "input": {}, "deltas": deltas}
+
+
+def saying(api: str, *texts: str, call: tuple[str, str, str] | None = None) -> list[bytes]:
+    """The frames of an answer of this API that says these deltas, and then calls a tool: its id, name, arguments."""
     match api:
         case "responses":
-            return frames(text_deltas(*texts))
+            *deltas, end = text_deltas(*texts)
+            fields = ("call_id", "name", "arguments")
+            item = {"type": "function_call", **dict(zip(fields, call or (), strict=False))}
+            calls = [{"type": "response.output_item.done", "output_index": 1, "item": item}] if call else []
+            return frames([*deltas, *calls, end])
         case "chat":
-            return frames(chat_chunks(*({"content": text} for text in texts)), done=True)
-    return frames(message_events(claude_text(*texts)))
+            pieces: list[Json] = [{"content": text} for text in texts]
+            if call:
+                function = {"name": call[1], "arguments": call[2]}
+                pieces.append({"tool_calls": [{"index": 0, "id": call[0], "function": function}]})
+            return frames(chat_chunks(*pieces, finish="tool_calls" if call else "stop"), done=True)
+    blocks = [claude_text(*texts), *([tool_use(*call)] if call else [])]
+    return frames(message_events(*blocks, stop="tool_use" if call else "end_turn"))
 
 
 def chat_chunks(*deltas: Json, finish: str | None = "stop") -> list[Json]:

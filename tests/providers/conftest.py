@@ -29,7 +29,7 @@ TYPES: dict[str, TypeAdapter[Any]] = {
 NOT_IN_TYPES = {
     "responses": frozenset[str](),
     # Fields of compatible servers.
-    "chat": frozenset({"reasoning", "reasoning_content", "reasoning_details", "extra_content"}),
+    "chat": frozenset({"reasoning"}),
     # Only older models take it.
     "messages": frozenset({"temperature"}),
 }

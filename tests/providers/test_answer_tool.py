@@ -8,7 +8,7 @@ import pytest
 
 from omniagent.ai.providers.llm_provider import ModelToolCall, OutputFormat, ToolSpec
 from omniagent.messages import FinishReason
-from tests.providers.canned import Json, chat_chunks, claude_text, frames, message_events, reply, serve, stream
+from tests.providers.canned import Json, claude_text, frames, message_events, reply, saying, serve, stream, tool_use
 from tests.providers.conftest import MakeProvider
 from tests.providers.helpers import ADD, CITY, ask, finish_of, only, streamed, text_of
 
@@ -17,29 +17,7 @@ FORCIBLE = "claude-haiku-5-5"
 
 
 def claude_call(name: str, arguments: str) -> Json:
-    pieces = [arguments[:4], arguments[4:]]
-    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-    return {"type": "tool_use", "id": f"toolu_{name}_4f1a93c07d2e", "name": name, "input": {}, "deltas": deltas}
-
-
-def calling(api: str, name: str) -> list[bytes]:
-    """The frames of an answer that writes a text and calls one tool."""
-    call = {"id": "call_4f1a93c07d2e", "name": name, "arguments": ANSWER}
-    if api == "messages":
-        return frames(message_events(claude_text("Here it is."), claude_call(name, ANSWER), stop="tool_use"))
-    if api == "chat":
-        function = {"name": name, "arguments": ANSWER}
-        piece = {"index": 0, "id": call["id"], "type": "function", "function": function}
-        deltas: list[Json] = [{"content": "Here it is."}, {"tool_calls": [piece]}]
-        return frames(chat_chunks(*deltas, finish="tool_calls"), done=True)
-    item = {"type": "function_call", "call_id": call["id"], "name": name, "arguments": ANSWER}
-    return frames(
-        [
-            {"type": "response.output_text.delta", "output_index": 0, "delta": "Here it is."},
-            {"type": "response.output_item.done", "output_index": 1, "item": item},
-            {"type": "response.completed", "response": {"status": "completed", "usage": None}},
-        ]
-    )
+    return tool_use(f"toolu_{name}_4f1a93c07d2e", name, arguments[:4], arguments[4:])
 
 
 REFUSED = {"messages": "output_config.format", "chat": "response_format", "responses": "text.format"}
@@ -57,7 +35,7 @@ async def test_an_api_that_refuses_the_schema_answers_by_a_forced_tool(
 ) -> None:
     refusal = reply(400, {"error": {"message": f"{REFUSED[api]}: Extra inputs are not permitted"}})
     request = replace(ask("Where?", tools=tools), output=OutputFormat("City", CITY))
-    async with serve(refusal, stream(calling(api, "City"))) as server:
+    async with serve(refusal, stream(saying(api, "Here it is.", call=("call_4f1a93c07d2e", "City", ANSWER)))) as server:
         provider = provider_of(api, server.base_url, FORCIBLE if api == "messages" else "llama3")
         events = await streamed(provider, request)
     assert (text_of(events), finish_of(events).reason) == (ANSWER, "stop"), "the text beside the call is dropped"

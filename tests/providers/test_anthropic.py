@@ -20,7 +20,7 @@ from omniagent.ai.providers.llm_provider import (
 )
 from omniagent.errors import ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import ChatMessage, FinishReason, ReasoningPart, StepPart, TextPart, Usage
-from tests.providers.canned import Json, claude_text, frames, message_events, serve, stream
+from tests.providers.canned import Json, claude_text, frames, message_events, serve, stream, tool_use
 from tests.providers.conftest import MakeProvider, Sent
 from tests.providers.helpers import ADD, CITY, answer, ask, called, finish_of, merged, only, read, streamed, text_of
 
@@ -162,11 +162,6 @@ def thinking(*texts: str, signature: str = "") -> Json:
     return {"type": "thinking", "thinking": "", "signature": "", "deltas": [*deltas, *signed]}
 
 
-def tool_use(call_id: str, *pieces: str, kind: str = "tool_use") -> Json:
-    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-    return {"type": kind, "id": call_id, "name": "add", "input": {}, "deltas": deltas}
-
-
 def events_of(*blocks: Json, **end: Any) -> list[Any]:
     return merged(read(MessageReader(), frames(message_events(*blocks, **end))))
 
@@ -183,7 +178,7 @@ def test_thinking_keeps_its_signature() -> None:
 
 def test_blocks_that_nobody_is_shown_are_kept_to_be_sent_back() -> None:
     redacted = {"type": "redacted_thinking", "data": "sealed"}
-    search = tool_use("srv_1", '{"query":', ' "x"}', kind="server_tool_use")
+    search = tool_use("srv_1", "add", '{"query":', ' "x"}', kind="server_tool_use")
     result = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
     done = only(events_of(redacted, search, result, claude_text("Hi.")), ModelReasoningDone)
     blocks = [event.provider_data["block"] for event in done]
@@ -193,7 +188,7 @@ def test_blocks_that_nobody_is_shown_are_kept_to_be_sent_back() -> None:
 
 def test_parallel_calls_without_arguments_are_read() -> None:
     ids = ("toolu_0123456789abcdef", "toolu_fedcba9876543210")
-    events = events_of(tool_use(ids[0], '{"a"', ": 1}"), tool_use(ids[1]), stop="tool_use")
+    events = events_of(tool_use(ids[0], "add", '{"a"', ": 1}"), tool_use(ids[1], "add"), stop="tool_use")
     assert [(call.call_id, call.arguments) for call in only(events, ModelToolCall)] == [
         (ids[0], '{"a": 1}'),
         (ids[1], "{}"),
@@ -296,7 +291,7 @@ def test_a_server_that_does_not_stream_is_read() -> None:
 
 
 async def test_a_paused_answer_is_continued_as_one(provider_of: MakeProvider) -> None:
-    search = tool_use("srv_1", '{"query": "x"}', kind="server_tool_use")
+    search = tool_use("srv_1", "add", '{"query": "x"}', kind="server_tool_use")
     paused = stream(
         frames(message_events(thinking("Hm.", signature="s1"), claude_text("One"), search, stop="pause_turn"))
     )

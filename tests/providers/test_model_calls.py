@@ -1,4 +1,4 @@
-"""Every call of a model is one LLM span, and costs nothing more while tracing is off."""
+"""Every call of a model is one LLM span."""
 
 import json
 from contextlib import aclosing, suppress
@@ -12,17 +12,10 @@ from omniagent.ai.providers.scripted import Answer, ScriptedModel, ToolCall
 from omniagent.errors import ModelRejected, ModelUnavailable
 from omniagent.messages import Usage
 from omniagent.tracing import trace_operation
-from tests.providers.helpers import ask, collect
+from tests.providers.helpers import ask
 from tests.tracing.conftest import Recorded, recorded, recorded_with_content
 
 __all__ = ["recorded", "recorded_with_content"]
-
-
-async def test_without_tracing_the_reader_gets_the_providers_own_generator() -> None:
-    model = ScriptedModel("Hello.")
-    events = call_model(model, ask("Hi."), purpose="answer")
-    assert events.ag_code is ScriptedModel.stream.__code__  # type: ignore[attr-defined]
-    await collect(events)
 
 
 async def test_a_call_is_one_span_with_model_purpose_counts_and_reason(recorded: Recorded) -> None:

@@ -140,28 +140,6 @@ def marked(text: str = "", model: str = "gpt-6-sol", **data: Any) -> ReasoningPa
     return ReasoningPart(text=text, provider_data={"model": model, **data})
 
 
-async def test_a_model_is_sent_what_it_requires_back_of_its_reasoning(sent: Sent) -> None:
-    details = [{"type": "reasoning.encrypted", "data": "sealed"}]
-    turn = answer(
-        StepPart(),
-        marked("Hm.", field="reasoning_content"),
-        called("call_1"),
-        marked(call_id="call_1", extra_content={"google": {"thought_signature": "sealed"}}),
-        StepPart(),
-        marked(field="reasoning_content"),
-        called("call_2"),
-        marked(reasoning_details=details),
-        StepPart(),
-        marked("Ah.", field="reasoning_content"),
-        TextPart(text="Done."),
-    )
-    body = await sent("chat", chat(ChatMessage.user("Add."), turn, QUESTION), "gpt-6-sol")
-    first, _, second, _, last, _ = body["messages"][2:]
-    assert [message.get("reasoning_content") for message in (first, second, last)] == ["Hm.", "", "Ah."]
-    assert first["tool_calls"][0]["extra_content"] == {"google": {"thought_signature": "sealed"}}
-    assert second["reasoning_details"] == details
-
-
 OTHERS: dict[str, list[Part]] = {
     "another model's": [marked("Hm.", model="deepseek", field="reasoning_content"), called("call_1")],
     "that of an answer without tools": [marked("Hm.", field="reasoning_content"), TextPart(text="Hi.")],

@@ -160,19 +160,10 @@ async def test_a_key_that_cannot_be_one_is_a_wrong_setting_and_not_shown(key: st
     assert "secret" not in "".join(traceback.format_exception(raised.value))
 
 
-async def test_the_environment_of_the_sdk_is_not_read(
-    provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/elsewhere")
-    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
-        monkeypatch.setenv(name, "from-the-environment")
+async def test_an_organization_and_a_project_are_sent(provider_of: MakeProvider) -> None:
     async with serve(HELLO) as server:
-        await streamed(provider_of("responses", server.base_url, api_key="given"), ask("Hi."))
-        assert server.keys == ["given"]
-        assert "from-the-environment" not in server.heads[-1]
         await streamed(provider_of("responses", server.base_url, organization="org-1", project="proj-1"), ask("Hi."))
-        assert "org-1" in server.heads[-1]
-        assert "proj-1" in server.heads[-1]
+    assert "openai-organization: org-1\r\nopenai-project: proj-1\r\n" in server.heads[0]
 
 
 SILENCE = b""

@@ -20,7 +20,7 @@ from omniagent.providers import LLMProvider, ProviderPool
 from omniagent.settings import Budget
 from omniagent.testing import ScriptedModel, ToolCall
 from tests.fixtures.examples import examples
-from tests.providers.canned import HANG_UP, Json, chat_chunks, claude_text, frames, message_events, reply, serve, stream
+from tests.providers.canned import HANG_UP, Json, frames, reply, saying, serve, stream
 from tests.providers.helpers import ask, streamed, text_of
 from tests.runner.sessions import Sessions
 
@@ -40,22 +40,8 @@ def answer_of(api: str, body: Json) -> list[bytes]:
     """The frames of the step that this request asks for: a call of the tool, or the answer."""
     last = body["input" if api == "responses" else "messages"][-1]
     is_second = "output" in last or last.get("role") == "tool" or "tool_result" in json.dumps(last)
-    words, arguments, call_id = ANSWER[is_second], '{"a": 1, "b": 2}', f"call_{uuid.uuid4().hex}"
-    match api:
-        case "responses":
-            item = {"type": "function_call", "call_id": call_id, "name": "add", "arguments": arguments}
-            calls = [{"type": "response.output_item.done", "output_index": 1, "item": item}]
-            end = {"type": "response.completed", "response": {"status": "completed", "usage": None}}
-            deltas = [{"type": "response.output_text.delta", "output_index": 0, "delta": words}]
-            return frames([*deltas, *([] if is_second else calls), end])
-        case "chat":
-            function = {"name": "add", "arguments": arguments}
-            call: Json = {"tool_calls": [{"index": 0, "id": call_id, "function": function}]}
-            pieces: list[Json] = [{"content": words}, *([] if is_second else [call])]
-            return frames(chat_chunks(*pieces, finish="stop" if is_second else "tool_calls"))
-    use = {"type": "tool_use", "id": call_id, "name": "add", "input": json.loads(arguments)}
-    blocks = [claude_text(words), *([] if is_second else [use])]
-    return frames(message_events(*blocks, stop="end_turn" if is_second else "tool_use"))
+    call = (f"call_{uuid.uuid4().hex}", "add", '{"a": 1, "b": 2}')
+    return saying(api, ANSWER[is_second], call=None if is_second else call)
 
 
 class FaultyServer:
