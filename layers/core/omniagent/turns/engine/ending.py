@@ -12,7 +12,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from omniagent.ai.context import RunContext
 from omniagent.ai.result import RunResult
 from omniagent.ai.schema import json_output
 from omniagent.aio import cancelled, ensure_not_cancelled, retry_once, within
@@ -174,18 +173,17 @@ def _shown_output(output: BaseModel) -> Any:
     return None
 
 
-async def announce(run: TurnRun, context: RunContext | None, result: RunResult) -> None:
-    """Have the messages in line answered, and call `on_finish`. Readers of the stream have already seen the end."""
-    head = run.head
-    is_free = head.turn is None or is_over(head, run.setup.session.now())
-    if result.stored and head.queue and is_free:
-        await in_time(run, run.setup.hooks.on_work)
-    if context is not None:
-        await in_time(run, run.setup.agent.callbacks.on_finish, context, result)
-
-
 async def finish(run: TurnRun, result: RunResult) -> None:
-    """Do the work after the answer that nobody waits for: name the session, finish the summary, call `on_end`."""
+    """Announce the answer, whose end readers have seen: have the messages in line answered, and call `on_finish`.
+
+    Then do the work that nobody waits for: name the session, finish the summary, call `on_end`.
+    """
+    is_free = run.head.turn is None or is_over(run.head, run.setup.session.now())
+    if result.stored and run.head.queue and is_free:
+        await in_time(run, run.setup.hooks.on_work)
+    if run.context is not None:
+        await in_time(run, run.setup.agent.callbacks.on_finish, run.context, result)
+    run.concluded.set_result(result)
     name = run.setup.name
     if name is not None and not run.state.head.name and result.status == "complete" and run.limit.time_left() > 0:
         try:

@@ -20,7 +20,7 @@ from omniagent.team_code import team_code
 from omniagent.tracing import Span, SpanKind, bind_context, trace_operation, turn_ended, turn_state
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.decisions import Run
-from omniagent.turns.engine.ending import Ending, announce, conclude, finish, finish_summary, in_time
+from omniagent.turns.engine.ending import Ending, conclude, finish, finish_summary, in_time
 from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.engine.tool_loop import HandOver, ToolLoop, start_summary
 from omniagent.turns.journal.records import HandedOver, RunStarted
@@ -57,8 +57,6 @@ class Turn(TurnRun):
                 await retry_once(lambda: self.journal.finish(seconds))
                 turn_ended(result.status, finish_reason=result.finish_reason, stop_reason=self.stop_reason)
                 self.span.set_content(output=result.message.text)
-                await announce(self, self.context, result)
-                self.concluded.set_result(result)
                 await finish(self, result)
         except BaseException as exc:
             self.span.error(exc)
@@ -268,7 +266,7 @@ async def _withdraw(
 async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) -> Turn | None:
     """Begin the turn of the first message in line. None if it was stopped. Raises `TooManyTurns` and `Moved`."""
     message = head.queue[0]
-    if message.is_stopped:
+    if message.is_stopped:  # and the answer that blocked it was deleted
         await setup.apply(head, StopQueued(message.id))
         return None
     state = await setup.session.load(message)
