@@ -104,10 +104,23 @@ async def test_an_adapter_that_could_not_connect_tries_again() -> None:
     gc.collect()  # the driver leaves a socket behind that was connecting when it was closed: not to the next test
 
 
-@pytest.mark.parametrize("uri", ["http://127.0.0.1", "mongodb://", "mongodb://a:b:c@127.0.0.1", "mongodb://h:notaport"])
-async def test_an_address_that_is_none_is_a_matter_of_configuration(uri: str) -> None:
-    with pytest.raises(ConfigurationError, match="MONGODB_URI"):
-        await MongoBackendAdapter(uri).initialize()
+@pytest.mark.parametrize(
+    ("uri", "options", "said"),
+    [
+        ("http://127.0.0.1", {}, "MONGODB_URI"),
+        ("mongodb://", {}, "MONGODB_URI"),
+        ("mongodb://a:b:c@127.0.0.1", {}, "MONGODB_URI"),
+        ("mongodb://h:notaport", {}, "MONGODB_URI"),
+        ("", {}, "set MONGODB_URI"),
+        ("mongodb://127.0.0.1", {"documents": DocumentModels}, r"DocumentModels\(…\)"),
+    ],
+)
+async def test_what_cannot_be_used_is_a_matter_of_configuration(
+    monkeypatch: pytest.MonkeyPatch, uri: str, options: Json, said: str
+) -> None:
+    monkeypatch.delenv("MONGODB_URI", raising=False)
+    with pytest.raises(ConfigurationError, match=said):
+        await MongoBackendAdapter(uri, **options).initialize()
 
 
 @pytest.mark.parametrize(
@@ -128,12 +141,6 @@ async def test_an_unresolved_host_is_unavailable_and_a_malformed_one_misconfigur
     monkeypatch.setattr("dns.asyncresolver.resolve", resolve)
     with pytest.raises(ours):
         await MongoBackendAdapter("mongodb+srv://u:secret@cluster.example.org").initialize()
-
-
-def test_no_address_at_all_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MONGODB_URI", raising=False)
-    with pytest.raises(ConfigurationError, match="set MONGODB_URI"):
-        MongoBackendAdapter()
 
 
 async def test_what_is_not_given_is_read_from_the_environment(
@@ -320,11 +327,6 @@ async def test_a_class_made_from_one_that_is_bound_already_is_refused(
 
         with pytest.raises(ContractError, match="TooLate was made after"):
             DocumentModels(session=TooLate)
-
-
-def test_an_adapter_takes_document_models_and_no_class(mongod: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"DocumentModels\(…\)"):
-        MongoBackendAdapter(mongod, documents=DocumentModels)  # type: ignore[arg-type]  # the mistake
 
 
 async def test_a_login_by_the_functions_role_is_signed(mongod: str, monkeypatch: pytest.MonkeyPatch) -> None:
