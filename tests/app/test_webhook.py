@@ -17,7 +17,7 @@ from omniagent.app.webhook import TurnEvent, deliver, signed_headers
 from omniagent.errors import ConfigurationError, WebhookFailed
 from omniagent.messages import CallRequest, TextPart, ToolPart, Usage
 from omniagent.session.live import SessionMessage
-from tests.fixtures.endpoint import Endpoint
+from tests.fixtures.http_server import Endpoint
 
 KEY = b"0123456789abcdef0123456789abcdef"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()

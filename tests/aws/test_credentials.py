@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from omniagent.aws.client import AwsRefused, AwsUnreachable, CredentialCache, Credentials
-from tests.fixtures.endpoint import Endpoint, container_keys
+from tests.fixtures.http_server import Endpoint, container_keys
 
 URI = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 TOKEN = "AWS_CONTAINER_AUTHORIZATION_TOKEN"

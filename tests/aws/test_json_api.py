@@ -9,7 +9,7 @@ import pytest
 
 from local.aws import Aws
 from omniagent.aws.client import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable, CredentialCache
-from tests.fixtures.endpoint import Endpoint, container_keys
+from tests.fixtures.http_server import Endpoint, container_keys
 from tests.fixtures.proxy import proxy_to
 
 KEYS = CredentialCache({"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"})

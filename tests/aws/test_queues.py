@@ -11,7 +11,7 @@ from local.aws import Aws
 from omniagent.aws.client import SQS
 from omniagent.aws.sqs import MAX_DELAY_SECONDS, SqsQueue
 from omniagent.errors import ConfigurationError, QueueUnavailable
-from tests.fixtures.endpoint import Endpoint
+from tests.fixtures.http_server import Endpoint
 
 
 @pytest.fixture

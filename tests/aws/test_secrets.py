@@ -14,7 +14,7 @@ from local.aws import Aws
 from omniagent.aws.secrets import SecretStore
 from omniagent.errors import ConfigurationError, SecretsUnavailable
 from omniagent.invocation import RESPONSE_SECONDS, invocation_end
-from tests.fixtures.endpoint import Endpoint
+from tests.fixtures.http_server import Endpoint
 
 SLOW = "arn:aws:secretsmanager:us-east-1:123456789012:secret:slow"
 

@@ -51,7 +51,7 @@ AGENT = Path(__file__).parent / "function" / "agent.py"
 SPARE_PROCESSES = 4
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Servers:
     """What the functions call. They only know the proxies."""
 
@@ -89,17 +89,7 @@ async def open_servers(folder: Path) -> AsyncIterator[Servers]:
         code = functions_with(folder / "functions", agent=AGENT)
         ledger = folder / "ledger"
         ledger.touch()
-        yield Servers(
-            mongod=mongod,
-            aws=aws,
-            model=model,
-            storage=storage,
-            table=table,
-            answers=answers,
-            code=code,
-            ledger=ledger,
-            starter=starter,
-        )
+        yield Servers(mongod, aws, model, storage, table, answers, code, ledger, starter)
 
 
 class Log:
@@ -125,7 +115,7 @@ class Log:
             await self._printed.wait()
 
 
-@dataclass(kw_only=True)
+@dataclass
 class House:
     """The running functions, and the hands that break them."""
 
@@ -280,15 +270,7 @@ async def open_house(
         )
         mongo = stack.enter_context(MongoClient[Json](servers.mongod.uri, tz_aware=True))
         (table,) = Template().tables.values()
-        house = House(
-            servers=servers,
-            emulator=running.emulator,
-            database=mongo["omniagent"],
-            http=http,
-            table=table.name,
-            log=log,
-            has_run="run" in functions,
-        )
+        house = House(servers, running.emulator, mongo["omniagent"], http, table.name, log, "run" in functions)
         stack.push_async_callback(house.close)
         if house.has_run:
             sweeping = asyncio.create_task(_sweep(house, sweep_seconds))

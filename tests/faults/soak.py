@@ -27,7 +27,7 @@ from tests.faults.examination import Bills, examine_session, largest_skew
 from tests.faults.house import House, open_house, open_servers
 from tests.faults.load import STUCK_SECONDS, Crowd, User
 from tests.faults.truth import Findings, steering_ids
-from tests.faults.weather import LEASE_SECONDS, SERVERS, Weather
+from tests.faults.weather import LEASE_SECONDS, SERVERS, Size, Weather
 
 SKEW_SECONDS = LEASE_SECONDS / 4
 SETTINGS = {
@@ -39,24 +39,6 @@ SETTINGS = {
 LIMITS: dict[str, Any] = {"redelivery_seconds": 3}
 FUNCTIONS = ("chat", "sessions", "summary", "run")
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much is to happen."""
-
-    turns: int
-    users: int
-    """Each with two sessions."""
-    kills: int
-    freezes: int
-    partitions: int
-    """Of each server."""
-    slow_spells: int
-    """Of each server."""
-    restarts: int
-    """Of MongoDB."""
-    seed: int = 20260501
 
 
 LONG = Size(turns=1000, users=5, kills=260, freezes=40, partitions=15, slow_spells=15, restarts=3)
@@ -75,15 +57,7 @@ async def soak(house: House, size: Size, say: Say = lambda _: None) -> Report:
     """Let the crowd talk in bad weather, then in good weather say goodbye, and examine everything."""
     started = time.monotonic()
     crowd = Crowd(house, size.users, turns=size.turns, seed=size.seed)
-    weather = Weather(
-        house,
-        random.Random(size.seed),
-        kills=size.kills,
-        freezes=size.freezes,
-        partitions=size.partitions,
-        slow_spells=size.slow_spells,
-        restarts=size.restarts,
-    )
+    weather = Weather(house, random.Random(size.seed), size)
     progress = asyncio.create_task(_tell_progress(crowd, weather, size, say))
     talking = asyncio.create_task(crowd.talk())
     blowing = asyncio.create_task(weather.blow(crowd.reached))

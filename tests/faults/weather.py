@@ -30,20 +30,31 @@ OF_DYNAMODB = ("PutItem", "UpdateItem", "DeleteItem")
 """What turns ask of their servers: every third kill hits a process at one of these."""
 
 
-@dataclass
-class Weather:
-    """Brings so many faults of each kind, in an order of chance, spread evenly over the turns."""
+@dataclass(frozen=True)
+class Size:
+    """How much is to happen."""
 
-    house: House
-    chance: random.Random
+    turns: int
+    users: int
+    """Each with two sessions."""
     kills: int
     freezes: int
     partitions: int
     """Of each server."""
     slow_spells: int
     """Of each server."""
-    restarts: int = 0
+    restarts: int
     """Of MongoDB."""
+    seed: int = 20260501
+
+
+@dataclass
+class Weather:
+    """Brings so many faults of each kind, in an order of chance, spread evenly over the turns."""
+
+    house: House
+    chance: random.Random
+    size: Size
     counts: Counter[str] = field(default_factory=Counter)
     _one_at_a_time: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
@@ -67,9 +78,10 @@ class Weather:
                         await self._restart()
 
     def _faults(self) -> list[str]:
-        of_a_server: Mapping[str, int] = {"partition": self.partitions, "slow": self.slow_spells}
+        size = self.size
+        of_a_server: Mapping[str, int] = {"partition": size.partitions, "slow": size.slow_spells}
         faults = [f"{fault} {server}" for fault, times in of_a_server.items() for server in SERVERS * times]
-        faults += ["kill"] * self.kills + ["freeze"] * self.freezes + ["restart"] * self.restarts
+        faults += ["kill"] * size.kills + ["freeze"] * size.freezes + ["restart"] * size.restarts
         self.chance.shuffle(faults)
         return faults
 

@@ -49,16 +49,12 @@ def of_any_turn(*names: str) -> Matches:
 
 def begin(session: str) -> Matches:
     """The write that begins a turn of a session which there is already, with its question."""
-    return lambda message: _turn_of(message, session) is not None
+    return lambda message: _changes(message, session).get("turn") is not None
 
 
 def takeover(session: str) -> Matches:
     """The write by which another process takes a turn over, or goes on with one that waited."""
     return lambda message: "turn.run" in _changes(message, session)
-
-
-def _turn_of(message: Message, session: str) -> Any:
-    return _changes(message, session).get("turn")
 
 
 def _changes(message: Message, session: str) -> dict[str, Any]:

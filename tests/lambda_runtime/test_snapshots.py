@@ -14,7 +14,7 @@ from bson import ObjectId
 
 from omniagent.aws.client import CredentialCache
 from omniagent.lambda_runtime import event_loop, snapshots
-from tests.fixtures.endpoint import Endpoint, container_keys
+from tests.fixtures.http_server import Endpoint, container_keys
 from tests.lambda_runtime import restored
 
 

@@ -202,7 +202,10 @@ async def until(is_true: Callable[[], Awaitable[bool]]) -> None:
 
 @contextmanager
 def moved_loop(seconds: float) -> Iterator[None]:
-    """Move the clock of the event loop's timers, so that those of the next seconds are due now."""
+    """Move the clock of the event loop's timers, so that those of the next seconds are due now.
+
+    For a loop of the test's own: in the shared one, MongoDB's client has timers as well.
+    """
     loop = asyncio.get_running_loop()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "time", lambda now=loop.time: now() + seconds)

@@ -10,7 +10,7 @@ from omniagent.errors import BudgetExceeded, ConfigurationError, Forbidden, Inva
 from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
 from tests.fixtures.live_turns import begin_turn
 from tests.runner.conftest import SessionOf
-from tests.runner.sessions import texts_of
+from tests.runner.sessions import Sessions, texts_of
 
 
 @tool
@@ -92,19 +92,18 @@ async def test_a_rule_of_the_project_decides_by_category() -> None:
     def rule(user: str, category: str | None, name: str | None) -> str:
         return "sales" if category == "lead" else "support"
 
-    company, store = Company(choose_agent=rule), InMemoryStore()
+    company, session = Company(choose_agent=rule), Sessions().session
     for category, text in (("lead", "Buy it."), (None, "Have you tried turning it off?")):
-        session = InMemorySessionManager("ada", f"of-{category}", store=store, category=category)
-        assert (await company.runner(session).run("Hello?")).text == text
+        assert (await company.runner(session(f"of-{category}", category=category)).run("Hello?")).text == text
     with pytest.raises(Forbidden, match="You may not use this agent"):
-        await company.runner(InMemorySessionManager("ada", store=store)).run(Query("Hello?", agent="sales"))
+        await company.runner(session()).run(Query("Hello?", agent="sales"))
     wrong = Company(choose_agent=lambda user, category, name: "nobody")
     with pytest.raises(ConfigurationError, match="returned 'nobody', which names no agent"):
-        await wrong.runner(InMemorySessionManager("ada", store=store)).run("Hello?")
+        await wrong.runner(session()).run("Hello?")
 
 
 async def test_a_session_whose_agent_is_gone_says_what_to_do() -> None:
-    company, session = Company(), InMemorySessionManager("ada", "chat", store=InMemoryStore())
+    company, session = Company(), Sessions().session()
     await company.runner(session).run(Query("Hello?", agent="sales"))
     del company.agents["sales"]
     runner = company.runner(session)

@@ -12,9 +12,8 @@ from omniagent.errors import NotFound
 from omniagent.messages import StepPart, TextPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.testing import ScriptedModel, ToolCall
-from tests.fixtures.answers import answer_of
 from tests.fixtures.conversation import QUICK, read
-from tests.fixtures.live_turns import begin_turn, end_turn
+from tests.fixtures.live_turns import answer_of, begin_turn, end_turn
 from tests.runner.processes import FaultyProcess, Process
 from tests.runner.sessions import Sessions, other_tasks, parts_of, until
 

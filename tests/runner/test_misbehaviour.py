@@ -14,8 +14,8 @@ from omniagent.errors import ModelStreamBroken, StorageUnavailable
 from omniagent.messages import ToolPart
 from omniagent.session.live import Change
 from omniagent.testing import Gate, ScriptedModel, ToolCall
-from tests.fixtures.answers import answer_of
 from tests.fixtures.conversation import QUICK
+from tests.fixtures.live_turns import answer_of
 from tests.runner.sessions import REFUND, Refunds, Sessions
 
 EACH_TURN = replace(QUICK, context_max_turns=1)

@@ -116,14 +116,17 @@ async def test_without_the_setting_nothing_is_named() -> None:
     assert (await chat.name(), chat.costs) == (None, [])
 
 
-async def test_a_silent_model_names_a_chat_by_its_first_words(sessions: Sessions) -> None:
-    gate = Gate()
-    runner = sessions.runner(ScriptedModel("Hello.", name=["A", gate]))
-    await runner.run("Where is the library of Alexandria?")
-    naming = asyncio.create_task(runner.name())
-    await gate.reached()
-    with moved_loop(NAME_SECONDS):
-        assert await naming == "Where is the library of Alexandria?"
+def test_a_silent_model_names_a_chat_by_its_first_words() -> None:
+    async def named() -> str:
+        gate = Gate()
+        runner = Sessions().runner(ScriptedModel("Hello.", name=["A", gate]))
+        await runner.run("Where is the library of Alexandria?")
+        naming = asyncio.create_task(runner.name())
+        await gate.reached()
+        with moved_loop(NAME_SECONDS):
+            return await naming
+
+    assert asyncio.run(named()) == "Where is the library of Alexandria?"
 
 
 def test_a_long_name_ends_with_a_whole_word() -> None:

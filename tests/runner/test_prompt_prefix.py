@@ -8,7 +8,6 @@ import pytest
 from pydantic import BaseModel
 
 from omniagent import Agent, Overrides, RunContext, tool
-from omniagent.ai.operator import TurnOperator
 from omniagent.ai.prompts import SUMMARIZE, SUMMARIZE_ABOVE
 from omniagent.messages import ChatMessage
 from omniagent.providers import FallbackProvider, ModelRequest
@@ -32,7 +31,7 @@ async def test_changing_instructions_are_made_once_and_follow_the_question() -> 
 
     model = ScriptedModel([ToolCall("add", {"a": 1})], "Two.", "Bye.")
     agent = Agent("helper", ["Be brief.", today, "Be kind."], [add])
-    runner = TurnOperator(agent, Sessions().session(), provider=model)
+    runner = Sessions().runner(model, agent=agent)
     for question in ("Add one.", "Thanks."):
         await runner.run(question)
     first, second, third = (request.messages for request in model.requests)
@@ -58,12 +57,12 @@ class Ticket(BaseModel):
 async def talked(model: ScriptedModel, turns: int = 6, **options: Any) -> list[ModelRequest]:
     """Talk until a summary was due, and return the requests for summaries."""
     agent = Agent("helper", ["Be brief.", lambda _: "This is day 1."], [add], **options)
-    session = Sessions(replace(QUICK, context_max_turns=6)).session()
-    runner = TurnOperator(agent, session, provider=model)
+    sessions = Sessions(replace(QUICK, context_max_turns=6))
+    runner = sessions.runner(model, agent=agent)
     for number in range(turns):
         answer = await runner.start(f"Question {number}? {'word ' * 100}")
         await answer.ended()
-    summary = (await session.load()).summary
+    summary = (await sessions.session().load()).summary
     assert summary is not None
     assert summary.content == "A summary."
     return [request for request in model.requests if request.purpose == "summary"]
@@ -115,7 +114,7 @@ async def test_no_prompt_is_larger_than_half_of_what_the_models_can_read() -> No
 
     small = Small(default="Yes.")
     chain = FallbackProvider([small, ScriptedModel()])
-    runner = TurnOperator(Agent("helper", "Be brief."), Sessions().session(), provider=chain)
+    runner = Sessions().runner(chain)
     for number in range(20):
         await (await runner.start(f"Question {number}? {'word ' * 100}")).ended()
     sizes = [estimate_request(request) for request in small.requests]

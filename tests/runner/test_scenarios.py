@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import tool
+from omniagent import RunResult, tool
 from omniagent.messages import ORPHAN_ERROR, ToolPart
 from omniagent.protocol import sse
 from omniagent.session import window
 from omniagent.testing import Gate, ScriptedModel, ToolCall
-from tests.fixtures.answers import answer_of
-from tests.fixtures.conversation import QUICK, Conversation, each_api, events_of, read
+from tests.fixtures.conversation import QUICK, Conversation, Json, each_api, events_of, read
+from tests.fixtures.live_turns import answer_of
 from tests.fixtures.stream import check_order, outline
 from tests.runner.scenarios import SCENARIOS, agent, call, text
 from tests.runner.sessions import Sessions, moved_loop, parts_of, shown
@@ -47,22 +47,25 @@ async def test_mongodb_holds_what_was_streamed_and_the_next_turn_sees_it(convers
 
 @pytest.mark.parametrize("words", ["", "one two three"])
 @pytest.mark.parametrize("reason", ["cancelled", "deadline"])
-async def test_an_answer_that_is_stopped_or_out_of_time_keeps_its_text(
-    sessions: Sessions, words: str, reason: str
-) -> None:
-    gate = Gate()
-    runner = sessions.runner(ScriptedModel([words, gate, " four"]))
-    turn = await runner.start("Hello?", deadline=time.monotonic() + 600)
-    await gate.reached()
-    if reason == "cancelled":
-        await runner.stop()
-    with moved_loop(600 if reason == "deadline" else 0):
-        events = await events_of(turn)
-        await turn.ended()
+def test_an_answer_that_is_stopped_or_out_of_time_keeps_its_text(words: str, reason: str) -> None:
+    sessions = Sessions()
+
+    async def ended() -> tuple[list[Json], RunResult]:
+        gate = Gate()
+        runner = sessions.runner(ScriptedModel([words, gate, " four"]))
+        turn = await runner.start("Hello?", deadline=time.monotonic() + 600)
+        await gate.reached()
+        if reason == "cancelled":
+            await runner.stop()
+        with moved_loop(600 if reason == "deadline" else 0):
+            events = await events_of(turn)
+            await turn.ended()
+        return events, await turn.result()
+
+    events, result = asyncio.run(ended())
     check_order(events)
     ending = [f"abort {reason}", "finish other", "data-session cancelled"]
     assert outline(events) == ["start", "start-step", *text(words), "finish-step", *ending]
-    result = await turn.result()
     assert (result.status, result.text, result.message) == ("cancelled", words, sessions.messages[-1])
     assert (result.usage.estimated, result.usage.output_tokens) == (True, bool(words) * window.estimate_text(words))
     assert result.usage.input_tokens > 0

@@ -12,9 +12,9 @@ from omniagent.errors import ModelStreamBroken
 from omniagent.protocol import sse
 from omniagent.testing import ScriptedModel, ToolCall
 from omniagent.turns.journal.replay import missing_frames
-from tests.fixtures.answers import answer_of
 from tests.fixtures.conversation import QUICK, read
 from tests.fixtures.examples import examples
+from tests.fixtures.live_turns import answer_of
 from tests.runner.sessions import Sessions, parts_of, shown
 
 DEEP = "[" * 3000 + "]" * 3000

@@ -16,7 +16,7 @@ from omniagent.errors import NotFound
 from omniagent.messages import DataPart
 from omniagent.protocol.events import DataSession, TextDelta
 from omniagent.providers import FallbackProvider, LLMProvider, ModelRequest, ModelText, ModelToolDelta
-from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
+from omniagent.testing import Gate, InMemoryStore, ScriptedModel, ToolCall
 from tests.fixtures.conversation import Conversation, each_api
 from tests.runner.sessions import Sessions, ask, texts_of
 
@@ -145,11 +145,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r"Bare has no model: call super\(\).__init__\(model\)": lambda: made(provider=Bare()),
     "^Runner: agent must be an instance of Agent or Project, not <class": lambda: made(agent=Agent),
     "^Runner: session must be an instance of SessionManager, not 'ada'": lambda: made(session="ada"),
-    "^Runner: providers must be an instance of ProviderPool, not {'acme'": lambda: made(providers={"acme": Bare()}),
-    "^Runner: registry must be an instance of TurnRegistry, not <class": lambda: made(registry=MemoryRegistry),
-    "^Runner: hooks must be an instance of TurnHooks, not {}": lambda: made(hooks={}),
     "^Runner: budget must be an instance of Budget, not 5": lambda: made(budget=5),
-    "^Runner: counter must be an instance of SpendingCounter, not <class": lambda: made(counter=MemoryCounter),
     r"^Runner: approvers must be a function of \(approver, request\), not True": lambda: made(approvers=True),
     "FallbackProvider: each must be an LLMProvider, not 'gpt-6-sol'": lambda: FallbackProvider(
         [ScriptedModel(), "gpt-6-sol"]  # type: ignore[list-item]

@@ -16,7 +16,7 @@ from omniagent.session.window import RollingSummary
 from omniagent.turns.registry import Chunk
 from omniagent.turns.state import transition
 from omniagent.turns.state_events import Enqueue
-from tests.fixtures.endpoint import Endpoint
+from tests.fixtures.http_server import Endpoint
 from tests.fixtures.live_turns import begin_turn, end_turn
 
 from .conftest import Recorded

@@ -12,7 +12,7 @@ from omniagent.app.summary_jobs import SummaryJobs
 from omniagent.aws.sqs import SqsQueue
 from omniagent.errors import NotFound
 from omniagent.tracing import current_traceparent, trace_job, trace_operation
-from tests.fixtures.endpoint import Endpoint
+from tests.fixtures.http_server import Endpoint
 
 from .conftest import Recorded
 

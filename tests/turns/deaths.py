@@ -13,7 +13,7 @@ from omniagent.messages import ToolPart
 from omniagent.session.live import Change, SessionMessage
 from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
 from omniagent.turns.registry import Chunk
-from tests.fixtures.answers import answer_of
+from tests.fixtures.live_turns import answer_of
 
 LEASE_SECONDS = 10.0
 QUERY = Query("Look it up", "m1")

@@ -24,7 +24,7 @@ from omniagent.turns.engine import following
 from omniagent.turns.journal.readers import LOST
 from omniagent.turns.setup import TimeLimit
 from omniagent.turns.watch.takeover import MAX_ATTEMPTS
-from tests.fixtures.answers import answer_of
+from tests.fixtures.live_turns import answer_of
 from tests.fixtures.stream import check_order
 from tests.runner.sessions import until
 from tests.turns.deaths import LEASE_SECONDS, QUERY, MortalRegistry, MortalSession, Process, World

@@ -18,7 +18,7 @@ from omniagent.turns.journal.readers import fold
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.registry import MAX_CHUNK_BYTES, Chunk, Signals, TurnRegistry
 from tests.fixtures.conversation import Clock, dynamodb_api
-from tests.fixtures.endpoint import Endpoint
+from tests.fixtures.http_server import Endpoint
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from omniagent.session.manager import SessionAddress
 from omniagent.testing import ScriptedModel
 from omniagent.turns.engine import turn
 from omniagent.turns.watch.takeover import MAX_ATTEMPTS
-from tests.fixtures.answers import answer_of
+from tests.fixtures.live_turns import answer_of
 from tests.runner.sessions import until
 from tests.turns.deaths import QUERY, Stage, World
 

@@ -13,7 +13,7 @@ from omniagent.app.run_jobs import MAX_TRIES
 from omniagent.app.webhook import signed_headers
 from omniagent.lambda_runtime import event_loop
 from omniagent.session.ids import new_id, session_key, user_id_of
-from tests.fixtures.endpoint import Endpoint
+from tests.fixtures.http_server import Endpoint
 from tests.fixtures.live_turns import begin_turn
 from tests.fixtures.world import User, World, open_world
 from tests.functions.run.dead_turns import Json, RunFunction, a_run
