@@ -49,10 +49,23 @@ class SharedDeps:
 
     def __init__(self, owner: str, source: Any) -> None:
         self._source = source
+        self._openings: dict[asyncio.AbstractEventLoop, _OpenDeps] = {}
         # Any other object is the value itself, even if it can be called.
         self._is_factory = inspect.isroutine(source) or inspect.isclass(source) or isinstance(source, partial)
-        self._openings: dict[asyncio.AbstractEventLoop, _OpenDeps] = {}
-        _check_source(f"{owner}: deps", source, is_factory=self._is_factory)
+        where = f"{owner}: deps"
+        if inspect.isawaitable(source):
+            source.close() if inspect.iscoroutine(source) else None
+            raise ConfigurationError(f"{where} is a coroutine: give the function itself, without calling it")
+        if isinstance(source, (AsyncContextDecorator, ContextDecorator)) and hasattr(source, "gen"):
+            raise ConfigurationError(f"{where} is a context manager in use: give its function, without calling it")
+        if inspect.isasyncgenfunction(source) or inspect.isgeneratorfunction(source):
+            raise ConfigurationError(f"{where} is a generator: decorate it with @asynccontextmanager")
+        try:
+            inspect.signature(source).bind() if self._is_factory else None
+        except TypeError as exc:
+            raise ConfigurationError(f"{where} is called without arguments: {exc}") from exc
+        except ValueError:  # a built-in without a signature
+            return
 
     async def open(self) -> Any:
         """Return the dependencies. Concurrent first calls share one opening; a failed one is retried."""
@@ -94,24 +107,6 @@ class SharedDeps:
                 value = stack.enter_context(value)
             opening.ready.set_result(value)
             await opening.closing.wait()
-
-
-def _check_source(where: str, source: Any, *, is_factory: bool) -> None:
-    if inspect.isawaitable(source):
-        source.close() if inspect.iscoroutine(source) else None
-        raise ConfigurationError(f"{where} is a coroutine: give the function itself, without calling it")
-    if isinstance(source, (AsyncContextDecorator, ContextDecorator)) and hasattr(source, "gen"):
-        raise ConfigurationError(f"{where} is a context manager in use: give its function, without calling it")
-    if inspect.isasyncgenfunction(source) or inspect.isgeneratorfunction(source):
-        raise ConfigurationError(f"{where} is a generator: decorate it with @asynccontextmanager")
-    if not is_factory:
-        return
-    try:
-        inspect.signature(source).bind()
-    except TypeError as exc:
-        raise ConfigurationError(f"{where} is called without arguments: {exc}") from exc
-    except ValueError:  # a built-in without a signature
-        return
 
 
 Instruction = str | Callable[[RunContext[Deps]], str | Awaitable[str]]

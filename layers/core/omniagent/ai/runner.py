@@ -278,9 +278,7 @@ class Runner(Generic[Output_co]):
         session = self._session
         head = await session.head()
         turn = head.waiting if head is not None else None
-        if head is None or turn is None or turn.has_expired(session.now()):
-            return []
-        answer = await session.node(turn.id)
+        answer = await session.node(turn.id) if turn is not None and not turn.has_expired(session.now()) else None
         if answer is None:
             return []
         return requests_of(answer, user=session.user, category=session.category, session_id=session.session_id)
