@@ -95,11 +95,11 @@ class DescribedApp(FastAPI):
 
     def openapi(self) -> _Json:
         if self.openapi_schema is None:
-            from omniagent.http.schemas import ShownMessage, component_schemas  # only when a document is read
+            from omniagent.http.schemas import component_schemas, message_schemas  # only when a document is read
 
             document = super().openapi()
             found = document.setdefault("components", {})
-            components = component_schemas(Problem, ShownMessage, *self._bodies)
+            components = component_schemas(Problem, *self._bodies) | message_schemas()
             found["schemas"] = {**components, **found.get("schemas", {})}
             schemes = SECURITY_SCHEMES.get(self.state.auth_mode, {})
             found |= {"securitySchemes": schemes} if schemes else {}
