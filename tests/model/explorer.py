@@ -505,26 +505,20 @@ def check(world: World) -> None:
     queued = [message for message, _ in session.queue]
     live = [*queued, *([turn.message] if turn is not None and turn.is_new else []), *(turn.joined if turn else ())]
     done = [stored.message for stored in history]
-    if len(live) != len(set(live)) or len(done) != len(set(done)):
-        raise Violation("a message is there twice")
-    if set(live) & set(done):
-        raise Violation("a message is live and in the history")
-    if any(count > 1 for count in world.tools):
-        raise Violation("a tool ran twice")
-    if any(count > 1 for count in world.begun):
-        raise Violation("a message has two turns")
-    if any(count > 1 for count in world.ended):
-        raise Violation("a turn ended twice")
-    if world.replied > 1:
-        raise Violation("a request was replied to twice")
-    if world.accepted - set(live) - set(done):
-        raise Violation("an accepted message is gone")
-    if session.leaf.turn_number != max((stored.number for stored in history), default=0):
-        raise Violation("the leaf is not the end of what was said")
-    if len({(stored.spot.branch, stored.number) for stored in history if stored.joined < 0}) != sum(
-        stored.joined < 0 for stored in history
+    answers = [(stored.spot.branch, stored.number) for stored in history if stored.joined < 0]
+    for is_broken, promise in (
+        (len(live) != len(set(live)) or len(done) != len(set(done)), "a message is there twice"),
+        (set(live) & set(done), "a message is live and in the history"),
+        (max(world.tools) > 1, "a tool ran twice"),
+        (max(world.begun) > 1, "a message has two turns"),
+        (max(world.ended) > 1, "a turn ended twice"),
+        (world.replied > 1, "a request was replied to twice"),
+        (world.accepted - set(live) - set(done), "an accepted message is gone"),
+        (session.leaf.turn_number != max((s.number for s in history), default=0), "the leaf is not the end"),
+        (len(answers) != len(set(answers)), "two answers are in the same place"),
     ):
-        raise Violation("two answers are in the same place")
+        if is_broken:
+            raise Violation(promise)
 
 
 def _is_settled(world: World) -> bool:
