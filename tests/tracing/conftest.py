@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from omniagent import Agent, InMemorySessionManager, SessionManager, Tool
 from omniagent.ai.operator import TurnOperator
+from omniagent.session.in_memory import InMemoryStore
 from omniagent.testing import ScriptedModel
 from omniagent.tracing import OmniAgentInstrumentor
 
@@ -60,10 +61,15 @@ class Recorded:
         return "\n".join(span.to_json() for span in self._exporter.get_finished_spans())
 
 
+def memory_session(**options: Any) -> InMemorySessionManager:
+    """A session in a store of its own."""
+    return InMemorySessionManager("ada", "s-1", store=InMemoryStore(), **options)
+
+
 def guide(model: ScriptedModel, *tools: Tool, session: SessionManager | None = None, **options: Any) -> TurnOperator:
     """The runner of an agent with these tools, by default in a session in memory."""
     agent = Agent("guide", "Be brief.", tools, **options)
-    return TurnOperator(agent, session or InMemorySessionManager("ada", "s-1"), provider=model)
+    return TurnOperator(agent, session or memory_session(), provider=model)
 
 
 @pytest.fixture

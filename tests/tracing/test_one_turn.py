@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from omniagent import Callbacks, InMemorySessionManager, MongoSessionManager, RunContext, RunResult, Settings, tool
+from omniagent import Callbacks, MongoSessionManager, RunContext, RunResult, Settings, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.http.serving import Boundary
 from omniagent.persistence.store import ConversationStore
@@ -19,7 +19,7 @@ from omniagent.session.ids import new_id, user_id_of
 from omniagent.testing import ScriptedModel, ToolCall
 from omniagent.tracing import trace_operation, trace_request
 
-from .conftest import Recorded, guide
+from .conftest import Recorded, guide, memory_session
 
 
 @tool
@@ -33,7 +33,7 @@ async def test_model_tools_and_the_teams_own_spans_are_below_the_request(recorde
     model = ScriptedModel([ToolCall("weather", {"city": "Bern"})], "It is sunny.")
 
     async def chat(request: Request) -> Response:
-        session = InMemorySessionManager("ada", "s-1", category="premium")
+        session = memory_session(category="premium")
         stream = await guide(model, weather, session=session).start("How is the weather?")
         result = await stream.result()
         await stream.ended()
@@ -98,7 +98,7 @@ async def test_a_turn_that_is_stopped_tells_why(recorded: Recorded) -> None:
         assert await runner.stop()
         await asyncio.Event().wait()
 
-    session = InMemorySessionManager("ada", "s-1", settings=Settings(tick_seconds=0.01))
+    session = memory_session(settings=Settings(tick_seconds=0.01))
     runner = guide(ScriptedModel([ToolCall("stop", {})]), stop, session=session)
     await runner.run_stream("Hi.").ended()
     assert ("turn", "running", "stopping") in states(recorded)
