@@ -106,9 +106,12 @@ def test_no_function_imports_what_it_may_not_need(function: str) -> None:
     assert modules.get("opentelemetry", "fastapi").partition(".")[0] == "fastapi"
 
 
-def test_claude_needs_no_sdk() -> None:
-    make = "from omniagent.ai.providers import get_llm_provider\nget_llm_provider('anthropic/claude', api_key='k')"
-    assert not {"anthropic", "openai", "httpx2"} & packages(imported("chat", make))
+@pytest.mark.parametrize(("model", "other"), [("anthropic/claude", "openai"), ("gpt-6-luna", "anthropic")])
+def test_a_provider_needs_no_sdk_and_no_other_provider(model: str, other: str) -> None:
+    make = f"from omniagent.ai.providers import get_llm_provider\nget_llm_provider({model!r}, api_key='k')"
+    modules = imported("chat", make)
+    assert not {"anthropic", "openai", "httpx2"} & packages(modules)
+    assert f"omniagent.ai.providers.{other}" not in modules
 
 
 def test_serving_sessions_needs_no_model_and_no_aws(mongod: str, database: Database[dict[str, Any]]) -> None:

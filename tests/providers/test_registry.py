@@ -1,8 +1,5 @@
 """Models find their providers by name, and a pool makes each once. New ones need no change of the package."""
 
-import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -113,21 +110,6 @@ async def test_names_with_commas_are_a_chain() -> None:
     assert [type(each) for each in provider.providers] == [OpenAICompatible, OpenAIChat]
     assert [each.model for each in provider.providers] == ["gpt-6-sol", "llama3"]
     await provider.aclose()
-
-
-def modules_after(code: str) -> set[str]:
-    """What a fresh process has imported once it ran the code."""
-    script = f"import sys\n{code}\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
-
-
-@pytest.mark.parametrize("use", ["", "get_llm_provider('gpt-6-luna', api_key='k')"])
-async def test_a_provider_imports_no_sdk_and_no_other_provider(use: str) -> None:
-    code = f"from omniagent.ai.providers import get_llm_provider\n{use}"
-    modules = await asyncio.to_thread(modules_after, code)
-    assert not modules & {"openai", "httpx2"}
-    assert not [name for name in modules if name.startswith("omniagent.ai.providers.anthropic")]
 
 
 async def test_the_environment_gives_the_key_and_the_address_that_the_error_names(

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final, Literal, NoReturn
 
 from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.api_provider import AnswerTool, Conversation, SentMessage, to_json
-from omniagent.ai.providers.http_client import HttpClient
 from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelEvent, ModelReasoningDone, ModelRequest
 from omniagent.ai.providers.openai.openai_responses import CACHE_MARK, OpenAIProvider, ThinkTagsMode
 from omniagent.ai.providers.stream_reader import DONE_EVENT, Call, ModelStreamReader, objects_of, usage_of
@@ -70,8 +69,8 @@ class OpenAIChat(OpenAIProvider):
     output_field = ("response_format",)
     stream_fields: ClassVar[Json] = {"stream": True, "stream_options": {"include_usage": True}}
 
-    def __init__(self, model: str, *, client: HttpClient | None = None, **options: Any) -> None:
-        super().__init__(model, client=client, **options)
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
         tags = self.options.think_tags
         self._reader = partial(ThinkingReader, tags) if tags else ChatReader
 

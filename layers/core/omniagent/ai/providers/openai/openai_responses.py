@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.api_provider import AnswerTool, ApiProvider, Conversation, SentMessage, to_json
-from omniagent.ai.providers.http_client import ApiOptions, HttpClient
+from omniagent.ai.providers.http_client import ApiOptions
 from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelRequest
 from omniagent.ai.providers.stream_reader import ModelStreamReader, objects_of, usage_of
 from omniagent.errors import ConfigurationError, ModelRejected
@@ -45,8 +45,8 @@ class OpenAIProvider(ApiProvider):
     _options_type = OpenAIOptions
     options: OpenAIOptions
 
-    def __init__(self, model: str, *, client: HttpClient | None = None, **options: Any) -> None:
-        super().__init__(model, client=client, **options)
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
         chosen = self.options
         if chosen.think_tags not in (None, *get_args(ThinkTagsMode)):
             raise ConfigurationError(f"think_tags must be 'both' or 'closing', not {chosen.think_tags!r:.100}")
