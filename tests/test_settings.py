@@ -17,11 +17,6 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         assert Settings.from_env({env_name(field): nothing for field in fields(Settings)}) == Settings()
 
 
-def test_the_environment_of_the_process_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MAX_STEPS", "3")
-    assert Settings.from_env().max_steps == 3
-
-
 async def test_a_session_without_settings_is_run_with_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     @tool
     async def look() -> str:

@@ -37,13 +37,7 @@ def _constants() -> Iterator[tuple[str, Path]]:
                     yield target.id, path
 
 
-def test_no_two_modules_share_a_name() -> None:
+def test_no_two_modules_classes_or_public_constants_share_a_name() -> None:
     assert _repeated((path.stem, path) for path in MODULES) == {}
-
-
-def test_no_two_classes_share_a_name() -> None:
     assert _repeated(_classes()) == {}
-
-
-def test_no_two_public_constants_share_a_name() -> None:
     assert _repeated(_constants()) == {}

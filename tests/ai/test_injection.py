@@ -151,10 +151,6 @@ def variadic(*cities: str) -> str:
     return str(cities)
 
 
-def positional(city: str, /) -> str:
-    return city
-
-
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -167,9 +163,7 @@ def positional(city: str, /) -> str:
         (pydantics_own, "pydantics_own: 'model_config' cannot be a parameter: give it another name"),
         (unannotated, "annotate the parameter 'city' with its type"),
         (variadic, "parameter 'cities' must be an ordinary one"),
-        (positional, "parameter 'city' must be an ordinary one"),
         ("weather", "@tool takes a function, not 'weather'"),
-        (Order, "@tool takes a function"),
         (order, "@tool takes a function"),
     ],
 )
