@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Page, expect
 
 from local.template import ROOT
-from tests.browser.playground import OpenPage
+from tests.browser.playground import OpenPage, pace
 
 FILE = ROOT / "docs" / "demo.webp"
 MOST_BYTES = 1_500_000
@@ -69,7 +69,7 @@ class Film:
 async def test_the_film_of_an_answer_that_survives_a_kill_is_small(open_page: OpenPage) -> None:
     playground = await open_page(viewport=SIZE, color_scheme="light", reduced_motion="no-preference")
     page = playground.page
-    await page.route("**/chat", _at_the_pace_of_a_real_model)
+    await pace(page, " [slow:25]")
     await expect(page.locator(".example").first).to_be_visible()
     film = Film()
     async with film.of(page):
@@ -101,10 +101,3 @@ async def _click(page: Page, name: str) -> None:
     await button.hover()
     await page.wait_for_timeout(700)
     await button.click()
-
-
-async def _at_the_pace_of_a_real_model(route: Route) -> None:
-    body: dict[str, Any] = route.request.post_data_json or {}
-    if body.get("messages"):
-        body["messages"][-1]["parts"][0]["text"] += " [slow:25]"
-    await route.continue_(post_data=body)

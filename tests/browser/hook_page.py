@@ -9,10 +9,10 @@ from playwright.async_api import Locator, Page, Route, expect
 
 from local.model import OfflineModel
 from local.model.conversation import Message, from_responses
+from tests.client.conftest import without_places
 
 HTML = '<!doctype html><title>useChat</title><div id="root"></div><script type="module" src="/hook.js"></script>'
 Json = dict[str, Any]
-TREE = {"nodeId", "parentId", "siblings"}
 
 
 class HookPage:
@@ -82,10 +82,10 @@ class HookPage:
         """Wait until nothing is being answered, and return the messages on the page."""
         main = self.page.get_by_role("main")
         await expect(main).to_have_attribute("data-status", re.compile("ready|error"))
-        return _without_places(json.loads(await main.get_attribute("data-messages") or "[]"))
+        return without_places(json.loads(await main.get_attribute("data-messages") or "[]"))
 
     async def stored(self) -> list[Json]:
-        return _without_places(await self._read())
+        return without_places(await self._read())
 
     async def places(self) -> list[Json]:
         """The metadata of the stored messages, which says where they stand in the tree."""
@@ -110,14 +110,6 @@ async def serve_script(page: Page, script: Path) -> None:
             await route.fulfill(body=HTML, content_type="text/html")
 
     await page.route("**/hook*", serve)
-
-
-def _without_places(messages: list[Json]) -> list[Json]:
-    """The messages without their places in the tree, which only stored ones have."""
-    for message in messages:
-        metadata = {name: value for name, value in message.pop("metadata", {}).items() if name not in TREE}
-        message.update({"metadata": metadata} if metadata else {})
-    return messages
 
 
 def prompt(model: OfflineModel) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 PHONE: dict[str, Any] = {
     "viewport": {"width": 390, "height": 844},
@@ -128,3 +128,15 @@ OpenPage = Callable[..., Awaitable[Playground]]
 
 def text_of(message: dict[str, Any]) -> str:
     return "".join(part.get("text", "") for part in message["parts"] if part["type"] == "text")
+
+
+async def pace(page: Page, markers: str) -> None:
+    """Let the offline model answer at the pace of a real one."""
+
+    async def add(route: Route) -> None:
+        body: dict[str, Any] = route.request.post_data_json or {}
+        if body.get("messages"):
+            body["messages"][-1]["parts"][0]["text"] += markers
+        await route.continue_(post_data=body)
+
+    await page.route("**/chat", add)

@@ -4,10 +4,10 @@ import re
 from typing import Any
 
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import expect
 
 from local.template import ROOT
-from tests.browser.playground import PHONE, OpenPage, Playground
+from tests.browser.playground import PHONE, OpenPage, Playground, pace
 
 WIDE: dict[str, Any] = {"viewport": {"width": 1440, "height": 900}, "device_scale_factor": 2}
 EARLIER = ("Packing list for Norway", "Refund policy, rewritten", "SQL for monthly revenue", "Lambda or containers?")
@@ -44,14 +44,8 @@ async def _talk(playground: Playground, *, wide: bool) -> None:
         await playground.ask("What should I prepare?")  # a summary ends before the last turn
         await playground.button("Summarise now").click()
         await expect(page.get_by_role("tabpanel")).to_contain_text("My name is Ada")
-    await page.route("**/chat", _at_the_pace_of_a_real_model)
+    await pace(page, " [slow:12] [reason]")
     await playground.ask(QUESTION)
     await playground.trace.click()
     await expect(page.get_by_role("region", name="Trace of this turn")).to_contain_text("calculator")
     await expect(playground.chats.first).to_have_text("Sale in Tokyo")
-
-
-async def _at_the_pace_of_a_real_model(route: Route) -> None:
-    body: dict[str, Any] = route.request.post_data_json or {}
-    body["messages"][-1]["parts"][0]["text"] += " [slow:12] [reason]"
-    await route.continue_(post_data=body)

@@ -99,16 +99,6 @@ async def test_chats_load_by_page_and_an_unlisted_chat_shows_name_and_history(
     await expect(playground.alert).to_contain_text("It does not exist, or you have no access to it.")
 
 
-async def test_back_and_forward_go_through_the_chats(playground: Playground, page: Page) -> None:
-    await playground.ask("[echo:First]")
-    await playground.button("New chat").click()
-    await playground.ask("[echo:Second]")
-    await page.go_back()
-    await expect(playground.answer).to_contain_text("First")
-    await page.go_forward()
-    await expect(playground.answer).to_contain_text("Second")
-
-
 async def _have_chats(playground: Playground, *names: str) -> None:
     async with playground.api() as api:
         for name in names:

@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from local.template import ROOT
@@ -43,13 +43,18 @@ class Command:
         return self._process.wait(), rest
 
 
+def command(*arguments: str, **environment: str) -> AbstractContextManager[Command]:
+    """Run a command of the local stack."""
+    return started([sys.executable, "-m", "local", *arguments], ROOT, {**os.environ, **environment})
+
+
 @contextmanager
-def command(*arguments: str, **environment: str) -> Iterator[Command]:
-    """Run a command of the local stack with its output and errors in one."""
+def started(program: Sequence[str | Path], cwd: Path, environment: Mapping[str, str]) -> Iterator[Command]:
+    """Run a program with its output and errors in one."""
     with subprocess.Popen(
-        [sys.executable, "-m", "local", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+        program,
+        cwd=cwd,
+        env={**environment, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,4 +1,4 @@
-"""A stranger's first day: a project of the wheel is made, edited, run, killed, approved, tested, built and upgraded."""
+"""A stranger's first day: a project gets the README's agent, is run, killed, approved, tested, built and upgraded."""
 
 import os
 import signal
@@ -14,39 +14,20 @@ import httpx
 import pytest
 
 from local.template import ROOT
+from tests.docs.blocks import read_blocks
 from tests.fixtures.endings import PATIENCE_SECONDS
-from tests.local.commands import Command, descendants, still_running
+from tests.local.commands import Command, descendants, started, still_running
 from tests.package.wheels import UV, Environment, new_environment
 from tests.sam.builds import SAM_BIN
 
-AGENT = '''"""The agent of a shop."""
-
-from tabulate import tabulate
-
-from omniagent import Agent, tool
+[AGENT] = [block.text for block in read_blocks(ROOT / "README.md") if block.runs]
+TEST = """from agent import EUROS
 
 
-@tool
-def stock(item: str) -> str:
-    """Count what is in stock."""
-    return tabulate([[item, 3]])
-
-
-@tool(approval=True)
-def order(item: str, pieces: int) -> str:
-    """Order more of an item."""
-    return f"ordered {pieces} {item}"
-
-
-agent = Agent("shop", "You run a small shop. Be brief.", [stock, order])
-'''
-TEST = """from agent import stock
-
-
-def test_the_stock_is_a_table() -> None:
-    assert "tea  3" in stock("tea")
+def test_the_first_order_is_a_large_one() -> None:
+    assert EUROS[1001] == 80
 """
-LONG = "[slow:50][long:150] Tell me everything about tea."
+LONG = "[slow:50][long:150] Tell me everything about refunds."
 
 
 def theirs(project: Path) -> dict[str, bytes]:
@@ -65,27 +46,17 @@ def theirs(project: Path) -> dict[str, bytes]:
 @contextmanager
 def running(environment: Environment, project: Path, *options: str) -> Iterator[tuple[httpx.Client, Command]]:
     """`omniagent run` in the project, until Ctrl-C."""
-    with subprocess.Popen(
-        [str(environment.folder / "bin" / "omniagent"), "run", *options],
-        cwd=project,
-        env=environment.variables(PYTHONUNBUFFERED="1"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        try:
-            command = Command(process)
-            url = command.read_until("Playground").split()[-1]
-            command.read_until("Ctrl-C")
-            with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as http:
-                yield http, command
-            processes = descendants(command.pid)
-            command.send(signal.SIGINT)
-            code, said = command.end()
-            assert (code, said.splitlines()[-1]) == (0, "Stopped.")
-            assert still_running(processes) == {}
-        finally:
-            process.kill()
+    program: list[str | Path] = [environment.folder / "bin" / "omniagent", "run", *options]
+    with started(program, project, environment.variables()) as command:
+        url = command.read_until("Playground").split()[-1]
+        command.read_until("Ctrl-C")
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as http:
+            yield http, command
+        processes = descendants(command.pid)
+        command.send(signal.SIGINT)
+        code, said = command.end()
+        assert (code, said.splitlines()[-1]) == (0, "Stopped.")
+        assert still_running(processes) == {}
 
 
 def kill_chat_functions(command: Command) -> int:
@@ -113,22 +84,17 @@ def answers(http: httpx.Client) -> list[dict[str, Any]]:
 def build(environment: Environment, project: Path, wheels: Path) -> Path:
     """Run `sam build` for this machine, by a Python that has no omniagent, and return the built template."""
     folder = project / ".build" / "here"
-    done = subprocess.run(
-        # Into the cache of SAM everything would be copied once more.
-        [str(SAM_BIN / "sam"), "build", "--no-cached", "--build-dir", str(folder)],
-        cwd=project,
-        env=environment.variables(
-            AWS_DEFAULT_REGION="us-east-1",
-            SAM_CLI_TELEMETRY="0",
-            TARGET_ARCH="here",
-            UV=str(UV),
-            PYTHON=str(SAM_BIN / "python"),
-            PIP_FIND_LINKS=str(wheels),
-        ),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_SECONDS,
+    # Into the cache of SAM everything would be copied once more.
+    sam_build: list[str | Path] = [SAM_BIN / "sam", "build", "--no-cached", "--build-dir", folder]
+    done = environment.run_in(
+        project,
+        *sam_build,
+        AWS_DEFAULT_REGION="us-east-1",
+        SAM_CLI_TELEMETRY="0",
+        TARGET_ARCH="here",
+        UV=str(UV),
+        PYTHON=str(SAM_BIN / "python"),
+        PIP_FIND_LINKS=str(wheels),
     )
     assert done.returncode == 0, done.stderr
     return folder / "template.yaml"
@@ -164,6 +130,7 @@ def test_a_project_is_made_run_killed_approved_built_and_upgraded(
 
     (project / "functions/agent.py").write_text(AGENT)
     (project / "functions/requirements.txt").write_text("tabulate==0.9.0\n")
+    (project / "functions/project.py").write_text(f"import tabulate\n{(project / 'functions/project.py').read_text()}")
     (project / "tests/test_agent.py").write_text(TEST)
     tests = environment.run_in(project, "omniagent", "test", "-q")
     assert "1 passed" in tests.stdout, tests.stdout + tests.stderr
@@ -173,7 +140,8 @@ def test_a_project_is_made_run_killed_approved_built_and_upgraded(
     assert "prod is not ready: " in checked.stderr
 
     with running(environment, project) as (http, command):
-        assert "tea  3" in ask(http, '[tool:stock {"item": "tea"}] How much tea is there?')
+        assert "15 euros are on their way" in ask(http, "Refund order 1002")
+        ask(http, "Refund order 7")
         with suppress(httpx.HTTPError), http.stream("POST", "/chat", json={"session_id": "s1", "query": LONG}) as live:
             for line in live.iter_lines():
                 if "text-delta" in line:
@@ -181,13 +149,14 @@ def test_a_project_is_made_run_killed_approved_built_and_upgraded(
                     break
         while "data: [DONE]" not in http.get("/chat/s1/stream").text:
             time.sleep(0.2)  # until the emulator has noticed that its processes are gone
-        ask(http, '[tool:order {"item": "tea", "pieces": 2}] Order two teas.')
+        assert "on their way" not in ask(http, "Refund order 1001")
         [request] = http.get("/approvals").json()["approvals"]
         assert http.post(f"/chat/approvals/{request['id']}", json={"approved": True}).is_success
         http.get("/chat/s1/stream").read()
         before = answers(http)
-    assert [answer["metadata"]["status"] for answer in before] == ["complete"] * 3
-    assert "ordered 2 tea" in str(before[2])
+    assert [answer["metadata"]["status"] for answer in before] == ["complete"] * 4
+    assert "There is no order 7" in str(before[1])
+    assert "80 euros are on their way" in str(before[3])
 
     # The layer would get the installed package. It is built once, after the upgrade: that takes a minute.
     steps = ["make", "-n", "-f", "layers/core/Makefile", "copy", "ARTIFACTS_DIR=built", f"PYTHON={environment.python}"]
@@ -210,4 +179,4 @@ def test_a_project_is_made_run_killed_approved_built_and_upgraded(
     with running(environment, project, "--template", str(template)) as (http, _):
         assert http.get("/local/info").json()["versions"]["omniagent"] == "9.0.0"
         assert answers(http) == before
-        assert "tea  3" in ask(http, '[tool:stock {"item": "tea"}] And now?')
+        assert "15 euros are on their way" in ask(http, "Refund order 1002")
