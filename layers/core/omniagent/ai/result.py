@@ -74,6 +74,10 @@ class RunResult(Generic[Output_co]):
     def message_id(self) -> str:
         return self.message.id
 
+    @property
+    def turn_number(self) -> int:
+        return self.message.turn_number
+
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
