@@ -285,7 +285,7 @@ def decide(  # noqa: PLR0911 - one return per decision
 
 def _new(state: SessionState, query: Query, now: datetime, *, dead: bool, background: bool, limit: int) -> Decision:
     session, busy = state.head, query.busy or "reject"
-    closes = _closed(state, now)
+    closes = closed_by_message(session.waiting, state.waiting, now)
     is_busy = session.running is not None and not dead
     if is_busy and busy == "reject":
         return Refuse(TurnInProgress(retry_after=1.0))
@@ -328,21 +328,15 @@ def _regenerate(state: SessionState, query: Query, now: datetime, *, dead: bool)
     is_result = answer is not None and query.replaces and answer.metadata.get("replaces") == query.replaces
     if answer is not None and is_result and answer.status in ("complete", "waiting"):
         return Replay(answer)  # a retry
-    closes = _closed(state, now)
+    closes = closed_by_message(session.waiting, state.waiting, now)
     previous = closes if closes is not None and target is not None and closes.node == target.node else target
     return Run(question, is_new=False, previous=previous, regenerates=True, closes=closes)
 
 
-def _closed(state: SessionState, now: datetime) -> SessionMessage | None:
-    """Return the waiting answer as it ends when a message is sent in place of a reply."""
-    turn, answer = state.head.waiting, state.waiting
+def closed_by_message(turn: LiveTurn | None, answer: SessionMessage | None, now: datetime) -> SessionMessage | None:
+    """Return a waiting answer as it ends when a message is sent in place of a reply. None if it does not wait."""
     if turn is None or answer is None or answer.status != "waiting":
         return None
-    return closed_by_message(turn, answer, now)
-
-
-def closed_by_message(turn: LiveTurn, answer: SessionMessage, now: datetime) -> SessionMessage:
-    """Return a waiting answer as it ends when another message is answered."""
     return closed(answer, "expired", EXPIRED_ERROR) if turn.has_expired(now) else closed(answer, "unanswered")
 
 

@@ -99,7 +99,7 @@ def emit_parts(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
     One that was cut at its maximum size is slightly larger, because of its fallback text.
     """
     for part in parts:
-        emit_part(recorder, part)
+        emit(recorder, part)
         if isinstance(part, ToolPart) and not part.done:
             recorder.tool_replied(part)  # other calls of its step are still open
     recorder.close(waiting=True)
@@ -125,8 +125,7 @@ def missing_frames(sent: Sequence[bytes], answer: SessionMessage, base: Sequence
                 case (ReasoningPart(text=text), ReasoningPart(text=full)) if len(full) > len(text):
                     recorder.text(full[len(text) :], ReasoningPart)
         recorder.end_block(if_shown=True)
-        for part in shown[len(known) :]:
-            emit_part(recorder, part)
+        emit(recorder, *shown[len(known) :])
         recorder.close(waiting=answer.status == "waiting")
 
     return frames_of(recorder, complete) + end_of(answer)
@@ -143,23 +142,24 @@ def _is_streamed(part: Part) -> bool:
     return not (isinstance(part, ReasoningPart) and not part.text)
 
 
-def emit_part(recorder: AnswerRecorder, part: Part) -> None:
-    """Record a part as if it were new."""
-    match part:
-        case StepPart():
-            recorder.start_step()
-        case TextPart() | ReasoningPart() if part.text:
-            recorder.text(part.text, type(part))
-            recorder.end_block()
-        case ToolPart():
-            recorder.tool_start(part.call_id, part.name)
-            _emit_call(recorder, part)
-        case DataPart():
-            recorder.data(part)
-        case SourcePart():
-            recorder.source(part)
-        case SteeringPart():
-            recorder.steering(part.message_id, part.text)
+def emit(recorder: AnswerRecorder, *parts: Part) -> None:
+    """Record parts as if they were new."""
+    for part in parts:
+        match part:
+            case StepPart():
+                recorder.start_step()
+            case TextPart() | ReasoningPart() if part.text:
+                recorder.text(part.text, type(part))
+                recorder.end_block()
+            case ToolPart():
+                recorder.tool_start(part.call_id, part.name)
+                _emit_call(recorder, part)
+            case DataPart():
+                recorder.data(part)
+            case SourcePart():
+                recorder.source(part)
+            case SteeringPart():
+                recorder.steering(part.message_id, part.text)
 
 
 def _emit_call(recorder: AnswerRecorder, part: ToolPart, known: ToolPart | None = None) -> None:
@@ -197,8 +197,7 @@ def frames_before(answer: SessionMessage) -> bytes:
     """Return the frames of what an answer had shown before it goes on, for a reader that has seen nothing."""
 
     def record(recorder: AnswerRecorder) -> None:
-        for part in base_of(answer.parts):
-            emit_part(recorder, part)
+        emit(recorder, *base_of(answer.parts))
         recorder.finish_step()
 
     return frames_of(AnswerRecorder(max_chars=math.inf), record)
@@ -217,16 +216,14 @@ def frames_after(answer: SessionMessage, call_ids: frozenset[str], *, goes_on: b
     end = next(later_steps, len(parts))
     shown, rest = parts[:end], parts[end:]
     recorder = AnswerRecorder(max_chars=math.inf)
-    for part in base_of(shown):
-        emit_part(recorder, part)
+    emit(recorder, *base_of(shown))
     recorder.finish_step()
 
     def record(recorder: AnswerRecorder) -> None:
         for call in _last_requests(shown):
             if call.done:
                 recorder.tool_replied(call)
-        for part in rest:
-            emit_part(recorder, part)
+        emit(recorder, *rest)
         recorder.close_parts(waiting=True)
         recorder.finish_step()
         if not goes_on and answer.status != "waiting" and not any(isinstance(part, StepPart) for part in rest):
@@ -274,7 +271,7 @@ def keep_steps(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
                     recorder.text(part.text, ReasoningPart)
                 recorder.seal_reasoning(part.provider_data)
             else:
-                emit_part(recorder, part)
+                emit(recorder, part)
         calls = [part for part in step if isinstance(part, ToolPart)]
         arguments = [(part.call_id, part.name, json.dumps(part.input, ensure_ascii=False)) for part in calls]
         recorder.record(StepEnded("tool-calls", arguments))

@@ -73,11 +73,10 @@ async def close_expired(setup: SessionSetup, head: SessionHead) -> bool:
     turn, now = head.waiting, setup.session.now()
     if turn is None or not is_over(head, now):
         return False
-    answer = await setup.session.node(turn.id)
-    if answer is None or answer.status != "waiting":
-        return False
-    await _close(setup, head, closed_by_message(turn, answer, now))
-    return True
+    answer = closed_by_message(turn, await setup.session.node(turn.id), now)
+    if answer is not None:
+        await _close(setup, head, answer)
+    return answer is not None
 
 
 async def _close(setup: SessionSetup, head: SessionHead, answer: SessionMessage) -> bool:
