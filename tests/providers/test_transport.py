@@ -210,19 +210,14 @@ async def test_an_answer_that_came_while_the_event_loop_was_blocked_is_read(
     real_time, skew = loop.time, 0.0
     monkeypatch.setattr(loop, "time", lambda: real_time() + skew)
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def answer(*_: object) -> bytes:
         nonlocal skew
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(HELLO)
-        skew += 200_000  # the answer is in the socket, and nobody has read it
-        await reader.read()
-        writer.close()
+        skew += 200_000  # the answer is in the socket at once, and nobody has read it
+        return HELLO
 
-    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        provider = provider_of("responses", f"http://127.0.0.1:{port}/v1", timeout_seconds=100_000, max_retries=0)
-        assert [event.text for event in await streamed(provider, ask("Hi.")) if isinstance(event, ModelText)]
-        await provider.aclose()
+    async with serve(answer) as server:
+        provider = provider_of("responses", server.base_url, timeout_seconds=100_000, max_retries=0)
+        assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
 
 
 async def test_an_answer_may_take_longer_than_the_timeout_as_long_as_it_goes_on(
