@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +45,11 @@ LONG = Size(turns=1000, users=5, kills=260, freezes=40, partitions=15, slow_spel
 SHORT = Size(turns=12, users=2, kills=6, freezes=2, partitions=1, slow_spells=1, restarts=1)
 
 
-@dataclass(frozen=True)
-class Report:
-    """What happened, and what should not have."""
+async def soak(house: House, size: Size, say: Say) -> tuple[dict[str, Any], Findings]:
+    """Let the crowd talk in bad weather, then in good weather say goodbye, and examine everything.
 
-    numbers: dict[str, Any]
-    findings: Findings
-
-
-async def soak(house: House, size: Size, say: Say = lambda _: None) -> Report:
-    """Let the crowd talk in bad weather, then in good weather say goodbye, and examine everything."""
+    Returns the numbers of what happened, and what should not have.
+    """
     started = time.monotonic()
     crowd = Crowd(house, size.users, turns=size.turns, seed=size.seed)
     weather = Weather(house, random.Random(size.seed), size)
@@ -83,7 +78,7 @@ async def soak(house: House, size: Size, say: Say = lambda _: None) -> Report:
             say(evidence(house, user))
         findings.add(user.findings)
     numbers = _numbers(crowd, weather, bills, house)
-    return Report({**numbers, "minutes": round((time.monotonic() - started) / 60, 1)}, findings)
+    return {**numbers, "minutes": round((time.monotonic() - started) / 60, 1)}, findings
 
 
 async def _tell_progress(crowd: Crowd, weather: Weather, size: Size, say: Say) -> None:
@@ -167,11 +162,11 @@ async def run(size: Size) -> int:
             open_house(servers, SETTINGS, functions=FUNCTIONS, **LIMITS) as house,
         ):
             await house.warm_up()
-            report = await soak(house, size, lambda line: print(line, flush=True))
-    numbers = {**report.numbers, "found": report.findings.counts, "seed": size.seed}
+            numbers, findings = await soak(house, size, lambda line: print(line, flush=True))
+    numbers |= {"found": findings.counts, "seed": size.seed}
     print(json.dumps(numbers, indent=2))
-    if report.findings:
-        print(report.findings, file=sys.stderr)
+    if findings:
+        print(findings, file=sys.stderr)
         return 1
     if size.turns >= LONG.turns:
         SOAK.write_text(json.dumps({**numbers, "python": platform.python_version()}, indent=2) + "\n")
