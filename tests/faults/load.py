@@ -19,21 +19,10 @@ from tests.faults.house import House
 from tests.faults.truth import Conversation, Findings
 
 KINDS = {
-    "plain": 4,
-    "tool": 4,
-    "long": 4,
-    "regenerate": 2,
-    "summary": 1,
-    "queue": 2,
-    "steer": 2,
-    "interrupt": 2,
-    "background": 3,
-    "approve": 2,
-    "deny": 1,
-    "unanswered": 1,
-    "edit": 3,
-    "send after": 2,
-    "regenerate older": 3,
+    **dict.fromkeys(("plain", "tool", "long"), 4),
+    **dict.fromkeys(("background", "edit", "regenerate older"), 3),
+    **dict.fromkeys(("regenerate", "queue", "steer", "interrupt", "approve", "send after"), 2),
+    **dict.fromkeys(("summary", "deny", "unanswered"), 1),
 }
 """What a user does, and how often."""
 WORDS = ("all", "is", "well", "that", "ends")
