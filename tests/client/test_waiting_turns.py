@@ -172,6 +172,8 @@ async def test_a_resumed_approval_is_valid_for_the_clients_own_schema(shop: Shop
     seen = await shop.drive(approval, RESUME, {"do": "validate"}, messages=page)
     check_shown(seen, shop, "output-available")
     assert seen["valid"] is True
+    told = [call.get("approval", {}).get("approved") for call in calls(seen["messages"])]
+    assert told == [True if shop.version == 7 else None], "only version 7 has a chunk for it"
 
 
 async def test_version_7_is_shown_a_message_that_joins_the_answer(page: Page) -> None:
