@@ -28,7 +28,6 @@ from omniagent.turns.journal.replay import (
     ReplayedAnswer,
     base_of,
     frames_before,
-    interrupted_frames,
     missing_frames,
     replay_of,
     start_of,
@@ -212,8 +211,6 @@ class FollowedAnswer:
         answer = await self.setup.session.node(self.message_id)
         if not self._prefix and not any(map(is_start, reader.lines)):
             return replay_of(answer) if answer is not None else sse.DONE
-        if answer is None:
-            return interrupted_frames(reader.lines, self._base)
         return missing_frames(reader.lines, answer, self._base)
 
 

@@ -105,12 +105,15 @@ def emit_parts(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
     recorder.close(waiting=True)
 
 
-def missing_frames(sent: Sequence[bytes], answer: SessionMessage, base: Sequence[Part] = ()) -> bytes:
-    """Return the frames of a stored answer that a reader of the lines `sent` is missing.
+def missing_frames(sent: Sequence[bytes], answer: SessionMessage | None, base: Sequence[Part] = ()) -> bytes:
+    """Return the frames of a stored answer that a reader of the lines `sent` is missing. None: it cannot be found.
 
     The sent parts are a prefix of the stored ones; only the last of them can be incomplete.
     """
     recorder = replayed(sent, base)
+    if answer is None:
+        ending = sse.encode(events.Abort("interrupted"), events.Finish("other", {"status": "interrupted"}))
+        return frames_of(recorder, AnswerRecorder.close) + ending + sse.DONE
     known = [part for part in recorder.parts if _is_streamed(part)]
     shown = [part for part in answer.parts if _is_streamed(part)]
 
@@ -129,12 +132,6 @@ def missing_frames(sent: Sequence[bytes], answer: SessionMessage, base: Sequence
         recorder.close(waiting=answer.status == "waiting")
 
     return frames_of(recorder, complete) + end_of(answer)
-
-
-def interrupted_frames(sent: Sequence[bytes], base: Sequence[Part] = ()) -> bytes:
-    """Return the frames that end a stream of `sent` whose answer cannot be found."""
-    ending = sse.encode(events.Abort("interrupted"), events.Finish("other", {"status": "interrupted"}))
-    return frames_of(replayed(sent, base), AnswerRecorder.close) + ending + sse.DONE
 
 
 def _is_streamed(part: Part) -> bool:
