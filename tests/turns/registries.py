@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from omniagent.errors import RegistryUnavailable
-from omniagent.turns.memory_registry import MemoryRegistry
-from omniagent.turns.registry import Chunk, Signals
+from omniagent.turns.registry import Chunk, MemoryRegistry, Signals
 
 
 @dataclass(slots=True)

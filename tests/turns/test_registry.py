@@ -15,8 +15,7 @@ from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, RegistryMisconfigured, RegistryUnavailable
 from omniagent.session.ids import new_id
 from omniagent.turns.journal.readers import fold
-from omniagent.turns.memory_registry import MemoryRegistry
-from omniagent.turns.registry import MAX_CHUNK_BYTES, Chunk, Signals, TurnRegistry
+from omniagent.turns.registry import MAX_CHUNK_BYTES, Chunk, MemoryRegistry, Signals, TurnRegistry
 from tests.fixtures.conversation import Clock, dynamodb_api
 from tests.fixtures.http_server import Endpoint
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from local.model import OfflineModel
-from omniagent.turns.memory_registry import MemoryRegistry
+from omniagent.turns.registry import MemoryRegistry
 from tests.fixtures.functions import load
 from tests.fixtures.jobs import RecordedQueue
 from tests.fixtures.world import World, open_world

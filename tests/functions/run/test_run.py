@@ -10,7 +10,7 @@ from omniagent.lambda_runtime import event_loop
 from omniagent.session.ids import new_id
 from omniagent.turns.engine.run import record_line
 from omniagent.turns.journal.records import HandedOver
-from omniagent.turns.memory_registry import MemoryRegistry
+from omniagent.turns.registry import MemoryRegistry
 from tests.fixtures.conversation import move_clock
 from tests.fixtures.jobs import HURRIED
 from tests.fixtures.live_turns import begin_turn, enqueue, journal

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from omniagent.turns.memory_registry import MemoryRegistry
-from omniagent.turns.registry import TurnRegistry
+from omniagent.turns.registry import MemoryRegistry, TurnRegistry
 from tests.fixtures.conversation import move_clock
 from tests.fixtures.world import User, World
 from tests.functions.run.dead_turns import Json, RunFunction, queue_behind, stored_answer

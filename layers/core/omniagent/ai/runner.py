@@ -32,8 +32,7 @@ from omniagent.tracing import bind_context, record_feedback, trace_root
 from omniagent.turns.engine.following import just_ended, resumed
 from omniagent.turns.engine.submit import Submission
 from omniagent.turns.engine.tool_loop import last_text
-from omniagent.turns.memory_registry import MemoryRegistry
-from omniagent.turns.registry import TurnRegistry
+from omniagent.turns.registry import MemoryRegistry, TurnRegistry
 from omniagent.turns.setup import RuntimeHooks, SessionSetup, TimeLimit, TurnHooks, TurnSetup
 from omniagent.turns.state import Moved
 from omniagent.turns.state_events import Switch

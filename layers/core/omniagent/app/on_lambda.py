@@ -17,8 +17,7 @@ from omniagent.project import Project
 from omniagent.settings import Settings
 from omniagent.tls import check_url
 from omniagent.tracing.logs import setup_logging
-from omniagent.turns.memory_registry import MemoryRegistry
-from omniagent.turns.registry import TurnRegistry
+from omniagent.turns.registry import MemoryRegistry, TurnRegistry
 
 SECRET_KEYS: Final[dict[SecretName, tuple[str, ...]]] = {
     "mongodb": ("MONGODB_URI", "mongodb_uri", "uri"),
