@@ -148,6 +148,9 @@ class World:
         """Let other processes take up what is left, until there is nothing. They may die as well."""
         while (head := await self.session.head()) is not None and head.turn is not None:
             await self._until_death_or_end(self._taken_up())
+        return await self.answer()
+
+    async def answer(self) -> SessionMessage:
         answer = await answer_of(self.session, 1)
         assert answer is not None
         return answer

@@ -16,7 +16,6 @@ class Unreliable(MemoryRegistry):
     loses_replies: bool = False
     refusals: int = 0
     appends: int = 0
-    polls: int = 0
 
     async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
         self._refuse_when_down()
@@ -32,7 +31,6 @@ class Unreliable(MemoryRegistry):
 
     async def signals(self, session: str, journal: str) -> Signals:
         self._refuse_when_down()
-        self.polls += 1
         return await MemoryRegistry.signals(self, session, journal)
 
     def _refuse_when_down(self) -> None:

@@ -17,14 +17,12 @@ from omniagent.ai.providers.scripted import Gate
 from omniagent.ai.result import StreamPosition
 from omniagent.errors import TooManyReaders, TurnInProgress
 from omniagent.protocol import sse
-from omniagent.session.live import SessionMessage
 from omniagent.testing import MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns import setup
 from omniagent.turns.engine import following
 from omniagent.turns.journal.readers import LOST
 from omniagent.turns.setup import TimeLimit
 from omniagent.turns.watch.takeover import MAX_ATTEMPTS
-from tests.fixtures.live_turns import answer_of
 from tests.fixtures.stream import check_order
 from tests.runner.sessions import until
 from tests.turns.deaths import LEASE_SECONDS, QUERY, MortalRegistry, MortalSession, Process, World
@@ -96,11 +94,6 @@ class House(World):
         stream = await self.runner().resume()
         assert stream is not None
         return stream
-
-    async def answer(self) -> SessionMessage:
-        answer = await answer_of(self.session, 1)
-        assert answer is not None
-        return answer
 
     async def _note(self) -> None:
         self.hand_overs += 1
