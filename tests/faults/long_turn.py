@@ -5,7 +5,6 @@ import logging
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,38 +39,26 @@ def prompt(milliseconds: int) -> str:
     return " [then] ".join([*steps, "[echo:Arrived.]"])
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What a reader saw that resumes whenever its stream ends without `finish`."""
-
-    streams: Sequence[Stream]
-    seconds: float
-
-    @property
-    def reconnects(self) -> int:
-        return len(self.streams) - 1
-
-    @property
-    def longest_silence(self) -> float:
-        """The longest time without an event that the reader had not seen. What a resume repeats is not new."""
-        known, moments = 0, []
-        for stream in self.streams:
-            count, rest = 0, b""
-            for at, piece in stream.pieces:
-                whole, _, rest = (rest + piece).rpartition(b"\n\n")
-                count += whole.count(b"data: {")
-                if count > known:
-                    known = count
-                    moments.append(at)
-        return max(later - earlier for earlier, later in pairwise(moments))
+def longest_silence(streams: Sequence[Stream]) -> float:
+    """The longest time without an event that the reader had not seen. What a resume repeats is not new."""
+    known, moments = 0, list[float]()
+    for stream in streams:
+        count, rest = 0, b""
+        for at, piece in stream.pieces:
+            whole, _, rest = (rest + piece).rpartition(b"\n\n")
+            count += whole.count(b"data: {")
+            if count > known:
+                known = count
+                moments.append(at)
+    return max(later - earlier for earlier, later in pairwise(moments))
 
 
-async def read(client: Client, question: str) -> Reading:
-    """Ask, and read the answer to its end."""
+async def read(client: Client, question: str) -> tuple[list[Stream], float]:
+    """Ask, and read the answer to its end, resuming. Returns the streams, and how many seconds that took."""
     began = time.monotonic()
     streams = await client.read_on(client.ask(question))
     assert {stream.status for stream in streams} == {200}
-    return Reading(streams, time.monotonic() - began)
+    return streams, time.monotonic() - began
 
 
 def parts_of(house: House, client: Client) -> list[dict[str, Any]]:
@@ -92,23 +79,24 @@ async def main() -> None:
             async with open_house(servers, SETTINGS, functions=FUNCTIONS, **limits) as house:
                 await house.client().say("[echo:Hello.]")
                 client = house.client()
-                reading = await read(client, prompt(TOKEN_MILLISECONDS))
-                answer_id = reading.streams[0].answer_id
+                streams, seconds = await read(client, prompt(TOKEN_MILLISECONDS))
+                answer_id = streams[0].answer_id
                 invocations = house.log.count("turn handed over", answer_id) + 1
                 is_equal = parts_of(house, client) == undisturbed
+    silence = longest_silence(streams)
     result = (
-        f"{reading.seconds:.0f} s with functions of {FUNCTION_SECONDS} s: {invocations} invocations, "
-        f"{reading.reconnects} reconnects of its reader, longest silence {reading.longest_silence:.1f} s, "
-        f"ended {reading.streams[-1].finished_as}, parts {'equal to' if is_equal else 'DIFFER from'} those of an "
+        f"{seconds:.0f} s with functions of {FUNCTION_SECONDS} s: {invocations} invocations, "
+        f"{len(streams) - 1} reconnects of its reader, longest silence {silence:.1f} s, "
+        f"ended {streams[-1].finished_as}, parts {'equal to' if is_equal else 'DIFFER from'} those of an "
         "undisturbed turn"
     )
     print(result, flush=True)
-    assert reading.seconds >= LEAST_SECONDS
+    assert seconds >= LEAST_SECONDS
     assert invocations >= LEAST_INVOCATIONS
-    assert {stream.answer_id for stream in reading.streams} == {answer_id}
-    assert reading.streams[-1].finished_as == "complete"
+    assert {stream.answer_id for stream in streams} == {answer_id}
+    assert streams[-1].finished_as == "complete"
     assert is_equal
-    assert reading.longest_silence <= MOST_SILENT_SECONDS
+    assert silence <= MOST_SILENT_SECONDS
     write_down("long turn", result)
 
 

@@ -48,11 +48,11 @@ async def test_mongodb_holds_what_was_streamed_and_the_next_turn_sees_it(convers
 @pytest.mark.parametrize("words", ["", "one two three"])
 @pytest.mark.parametrize("reason", ["cancelled", "deadline"])
 def test_an_answer_that_is_stopped_or_out_of_time_keeps_its_text(words: str, reason: str) -> None:
-    sessions = Sessions()
+    sessions, gate = Sessions(), Gate()
+    model = ScriptedModel([words, gate, " four"])
 
     async def ended() -> tuple[list[Json], RunResult]:
-        gate = Gate()
-        runner = sessions.runner(ScriptedModel([words, gate, " four"]))
+        runner = sessions.runner(model)
         turn = await runner.start("Hello?", deadline=time.monotonic() + 600)
         await gate.reached()
         if reason == "cancelled":
@@ -68,7 +68,7 @@ def test_an_answer_that_is_stopped_or_out_of_time_keeps_its_text(words: str, rea
     assert outline(events) == ["start", "start-step", *text(words), "finish-step", *ending]
     assert (result.status, result.text, result.message) == ("cancelled", words, sessions.messages[-1])
     assert (result.usage.estimated, result.usage.output_tokens) == (True, bool(words) * window.estimate_text(words))
-    assert result.usage.input_tokens > 0
+    assert (result.usage.input_tokens > 0, model.running) == (True, 0)
 
 
 async def test_stopped_during_a_tool(sessions: Sessions) -> None:
