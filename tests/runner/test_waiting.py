@@ -76,7 +76,6 @@ async def test_a_call_that_needs_approval_makes_the_turn_wait(refunds: Refunds, 
     assert (request.tool, request.input) == ("refund", {"order": "42"})
     assert next(e for e in events if e["type"] == "tool-approval-request")["approvalId"] == request.id
     assert refunds.orders == []
-    assert await sessions.are_free()
     head = await sessions.head()
     assert (head.running, head.waiting and head.waiting.until) == (None, request.expires_at)
 
@@ -102,7 +101,6 @@ async def test_an_approved_call_runs_once_and_the_turn_goes_on_in_the_same_messa
     state = await sessions.session().load()
     assert state.answer == result.message
     assert state.head.turn is None
-    assert await sessions.are_free()
 
 
 async def test_a_denied_call_is_not_run_and_the_model_reads_why(refunds: Refunds, sessions: Sessions) -> None:
@@ -183,8 +181,6 @@ async def test_an_answer_that_does_not_fit_changes_nothing(
         await runner.reply(answer)
     assert (await sessions.session().load()).answer == waiting.message
     assert refunds.orders == []
-    await sessions.store.open_turns.finish()
-    assert await sessions.are_free()
 
 
 async def test_the_output_of_a_clients_tool_is_validated(sessions: Sessions) -> None:
@@ -328,8 +324,8 @@ async def test_a_run_killed_at_any_line_continues_without_repeating_calls(is_rep
         assert await dead.are_free()
 
 
-async def test_what_nobody_answered_in_time_is_denied() -> None:
-    refunds, sessions = Refunds(), Sessions(replace(QUICK, request_expiry_days=0.0))
+async def test_what_nobody_answered_in_time_is_denied(refunds: Refunds, sessions: Sessions) -> None:
+    sessions.settings = replace(QUICK, request_expiry_days=0.0)
     runner = sessions.runner(ScriptedModel(REFUND), refunds.tool)
     request = (await runner.run("Refund 42")).requests[0]
     with pytest.raises(RequestExpired):
@@ -343,5 +339,3 @@ async def test_what_nobody_answered_in_time_is_denied() -> None:
     with pytest.raises((RequestExpired, NotWaiting)):
         await runner.reply(request.approve(), message_id=request.message_id)
     assert refunds.orders == []
-    await sessions.store.open_turns.finish()
-    assert await sessions.are_free()
