@@ -1,7 +1,9 @@
 """Turns of a chain of models that fail: one answer, each tool once, and nothing left of what was withdrawn."""
 
+import asyncio
 import json
 import random
+import time
 import uuid
 from collections import Counter
 from itertools import count, permutations
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, AnswerStream, tool
+from omniagent import Agent, AnswerStream, RunResult, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.fallback import FallbackProvider
@@ -18,11 +20,11 @@ from omniagent.messages import StepPart, TextPart, ToolPart
 from omniagent.protocol.events import ResetStep, TextDelta
 from omniagent.providers import LLMProvider, ProviderPool
 from omniagent.settings import Budget
-from omniagent.testing import ScriptedModel, ToolCall
+from omniagent.testing import Gate, ScriptedModel, ToolCall
 from tests.fixtures.examples import examples
 from tests.providers.canned import HANG_UP, Json, frames, reply, saying, serve, stream
 from tests.providers.helpers import ask, streamed, text_of
-from tests.runner.sessions import Sessions
+from tests.runner.sessions import Sessions, moved_loop
 
 APIS = ("responses", "chat", "messages")
 FAULTS = examples(1_000)
@@ -170,6 +172,21 @@ async def test_a_budget_that_a_failed_model_used_up_ends_the_turn() -> None:
     result = await of(failed, second, budget=Budget(tokens_per_day=50)).run("Add.")
     assert (result.status, type(result.error)) == ("failed", BudgetExceeded)
     assert second.requests == []
+
+
+def test_a_chain_ends_with_its_turns_time() -> None:
+    async def ended() -> RunResult:
+        gate = Gate()
+        models = ScriptedModel(ModelUnavailable()), ScriptedModel(["One", gate, " two."]), ScriptedModel("Three.")
+        turn = await of(*models).start("Add.", deadline=time.monotonic() + 600)
+        await gate.reached()
+        with moved_loop(600):
+            await turn.ended()
+        assert models[2].requests == []
+        return await turn.result()
+
+    result = asyncio.run(ended())
+    assert (result.status, result.text, result.message.metadata["stopReason"]) == ("cancelled", "One", "deadline")
 
 
 @pytest.mark.parametrize("api", APIS)
