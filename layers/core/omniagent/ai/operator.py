@@ -12,7 +12,7 @@ from omniagent.settings import Budget, Busy
 from omniagent.turns.engine.submit import Submission
 from omniagent.turns.setup import RuntimeHooks, call_back
 from omniagent.turns.state import is_over
-from omniagent.turns.watch.takeover import take_up
+from omniagent.turns.watch.takeover import take_up, withdraw
 
 
 class TurnOperator(Runner):
@@ -49,6 +49,10 @@ class TurnOperator(Runner):
         if head.running is not None:
             return not await self._state.is_alive(head.running)
         return is_over(head, self._session.now())
+
+    async def withdraw(self, answer_id: str) -> None:
+        """Close the turn that waits with this answer: it is about to be deleted. Then `wake` those in line."""
+        await withdraw(self._state, answer_id)
 
     async def wake(self) -> None:
         """Have the messages in line answered after the answer that blocked them was deleted."""

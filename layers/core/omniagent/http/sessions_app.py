@@ -241,6 +241,7 @@ async def delete_message(
     Deleting a waiting answer withdraws its requests.
     """
     try:
+        await runner.withdraw(message_id)
         await catalog.delete_message(session.id, message_id)
     finally:
         # Also if it fails: it may be deleted all the same, or an earlier request deleted it and could not wake.

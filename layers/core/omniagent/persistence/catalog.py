@@ -213,7 +213,7 @@ class Catalog:
     async def delete_message(self, key: str, message_id: str) -> None:
         """Delete a message, and with it the drafts of a rebuild that contain it.
 
-        Raises `TurnInProgress` while its turn runs.
+        Raises `TurnInProgress` while its turn runs or waits.
         """
 
         async def work(transaction: AsyncClientSession) -> None:
@@ -232,14 +232,11 @@ class Catalog:
             message = await MongoHistory(self._store, key).named(head, message_id)
             if turn is not None and turn.question in (message.node, message.parent):
                 raise TurnInProgress
+            if head.waiting is not None and head.waiting.id == message.node:
+                raise TurnInProgress  # it is closed first
             await self._store.messages.delete_one({"_id": message.node}, session=transaction)
             mentioning = {"session_id": key, "draft": True, "end_turn_number": {"$gte": message.turn_number}}
             await self._store.summaries.delete_many(mentioning, session=transaction)
-            if head.turn is not None and head.turn.id == message.node:  # it waits: its requests are withdrawn
-                idle = {"turn": None, "due": now() if session["queue"] else None}
-                await self._store.sessions.update_one(
-                    {"_id": key}, {"$set": idle, "$inc": {"version": 1}}, session=transaction
-                )
 
         await self._store.mongo.transaction(work)
 

@@ -27,7 +27,7 @@ from omniagent.turns.journal.records import HandedOver, RunStarted
 from omniagent.turns.journal.replay import go_on_with, keep_steps, kept_steps
 from omniagent.turns.setup import TimeLimit, TurnSetup, call_back
 from omniagent.turns.state import Moved, question_of
-from omniagent.turns.state_events import Begin, Erase, Event, StopQueued, Withdraw
+from omniagent.turns.state_events import Begin, Erase, Event, Withdraw
 
 logger = logging.getLogger(__name__)
 
@@ -263,12 +263,9 @@ async def _withdraw(
         await setup.session.erase_some()
 
 
-async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) -> Turn | None:
-    """Begin the turn of the first message in line. None if it was stopped. Raises `TooManyTurns` and `Moved`."""
+async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) -> Turn:
+    """Begin the turn of the first message in line. Raises `TooManyTurns` and `Moved`."""
     message = head.queue[0]
-    if message.is_stopped:  # and the answer that blocked it was deleted
-        await setup.apply(head, StopQueued(message.id))
-        return None
     state = await setup.session.load(message)
     if state.head.version != head.version:
         raise Moved("the session has changed since")

@@ -41,8 +41,7 @@ async def stop_session(setup: SessionSetup, message_id: str | None) -> bool:
             if turn is None or not await _is_meant(setup, turn, message_id):
                 return is_stopped
             if turn.state == "waiting":
-                answer = await session.node(turn.id)
-                if answer is not None and await _close(setup, head, closed(answer, "cancelled", STOPPED_ERROR)):
+                if await _stop_waiting(setup, head, turn):
                     await call_back(setup.hooks.on_work)
                 return True
             await setup.registry.signal(session.key, turn.journal, stop=True)
@@ -55,6 +54,22 @@ async def stop_session(setup: SessionSetup, message_id: str | None) -> bool:
         except Moved:
             continue
     return is_stopped
+
+
+async def withdraw(setup: SessionSetup, answer_id: str) -> None:
+    """Close the turn that waits with this answer, before the answer is deleted."""
+    while (head := await setup.session.head()) is not None and head.waiting is not None:
+        if head.waiting.id != answer_id:
+            return
+        with suppress(Moved):
+            await _stop_waiting(setup, head, head.waiting)
+            return
+
+
+async def _stop_waiting(setup: SessionSetup, head: SessionHead, turn: LiveTurn) -> bool:
+    """Close a waiting turn because it was stopped. Returns whether messages are in line."""
+    answer = await setup.session.node(turn.id)
+    return answer is not None and await _close(setup, head, closed(answer, "cancelled", STOPPED_ERROR))
 
 
 async def _is_meant(setup: SessionSetup, turn: LiveTurn, message_id: str | None) -> bool:
@@ -100,8 +115,8 @@ async def take_up(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
                     return None
             elif not head.queue:
                 return None
-            elif (begun := await begin_queued(setup, head, limit)) is not None:
-                return begun
+            else:
+                return await begin_queued(setup, head, limit)
     return None
 
 
