@@ -27,8 +27,8 @@ from local.template import ROOT, Template
 
 PACKAGE = ROOT / "layers" / "core" / "omniagent"
 FUNCTIONS = ROOT / "functions"
-MOST_FUNCTIONS = 352
-MOST_SWITCHES = 238
+MOST_FUNCTIONS = 300
+MOST_SWITCHES = 150
 QUESTION = '[tool:calculator {"expression": "1 + 2"}][then][echo:Hello.]'
 
 
@@ -92,6 +92,7 @@ def walk() -> Walk:
         os.environ.update(aws.environment)
         os.environ.update(MONGODB_URI=mongod.uri, OPENAI_BASE_URL=model.base_url, LOG_LEVEL="ERROR")
         os.environ.update(TURNS_TABLE=deployed["TurnsTable"]["Ref"], RUN_QUEUE_URL=deployed["RunQueue"]["Ref"])
+        os.environ.update(LEASE_SECONDS="60", TICK_SECONDS="15")  # a turn on a slow machine is shorter, too
         os.environ["TRUSTED_PRINCIPALS"] = "arn:aws:iam::123456789012:role/web-backend"  # signs the sample events
         sys.path.insert(0, str(FUNCTIONS))
         from chat.app import app, handler  # needs the environment set above
