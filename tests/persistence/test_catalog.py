@@ -12,7 +12,7 @@ from omniagent.messages import Part, ReasoningPart, SteeringPart, TextPart, Tool
 from omniagent.persistence import catalog as catalog_module
 from omniagent.persistence.catalog import Catalog, Page
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.persistence.store import ConversationStore
+from omniagent.persistence.store import ConversationStore, Cursor
 from omniagent.providers import ModelRequest
 from omniagent.session.ids import new_id, user_id_of
 from omniagent.session.live import Place, SessionMessage
@@ -130,6 +130,11 @@ async def test_a_search_finds_texts_of_the_user_and_the_model_only(catalog: Cata
 async def test_an_invented_cursor_is_refused(catalog: Catalog, before: str) -> None:
     with pytest.raises(InvalidRequest, match="cursor"):
         await catalog.list_page("nobody", limit=5, before=before)
+
+
+def test_a_cursor_is_the_text_that_other_releases_read() -> None:
+    cursor, text = Cursor(datetime(2026, 11, 19, 7, 0, 0, 5000, tzinfo=UTC), "s1"), "MTc5NTA3MTYwMDAwNTpzMQ"
+    assert (cursor.encode(), Cursor.decode(text)) == (text, cursor)
 
 
 async def test_a_rename_keeps_the_place_in_the_list(catalog: Catalog, session: MongoSessionManager) -> None:

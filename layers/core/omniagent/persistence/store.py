@@ -1,5 +1,6 @@
 """`ConversationStore`: the collections, and what is read and changed in more than one session."""
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,19 +32,24 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The last item of a page: its time, by which the list is sorted, and its id, which needs no escaping in URLs."""
+    """The last item of a page: its time, by which the list is sorted, and its id.
+
+    Clients keep its text while another release is deployed: each reads what the other wrote.
+    """
 
     time: datetime
     id: str
 
     def encode(self) -> str:
-        return f"{(self.time - _EPOCH) // _MILLISECOND}.{self.id}"
+        plain = f"{(self.time - _EPOCH) // _MILLISECOND}:{self.id}"
+        return base64.urlsafe_b64encode(plain.encode()).decode().rstrip("=")
 
     @classmethod
     def decode(cls, text: str) -> Self:
         """Read what `encode` wrote. Raises `InvalidRequest` for anything else."""
-        milliseconds, _, item_id = text.partition(".")
         try:
+            padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+            milliseconds, _, item_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode().partition(":")
             return cls(_EPOCH + int(milliseconds) * _MILLISECOND, item_id)
         except (ValueError, OverflowError) as exc:
             raise InvalidRequest("before is not a cursor of this list") from exc
