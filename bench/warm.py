@@ -4,6 +4,7 @@ import subprocess
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from statistics import median
 
 from pymongo import MongoClient
@@ -110,9 +111,9 @@ def first_token(stack: BackgroundStack, model_url: str, turns: int) -> list[Figu
     server = (str(python_of(PEER)), str(SCRIPTS / "openai_agents_server.py"))
     with served(*server, model_url, stack.stack.mongodb_uri) as peer_url:
         # Ours is called at its Function URL, because the front of `make run` is not deployed.
-        urls = (stack.stack.emulator.url_of("chat"), peer_url)
-        ours, theirs = (_delays(Client(url), STAMPED, turns) for url in urls)
-        ours_at_once, theirs_at_once = (percentile(_delays(Client(url), AT_ONCE, turns), 0.5) for url in urls)
+        clients = [Client(stack.stack.emulator.url_of("chat")), Client(peer_url)]
+        ours, theirs = _delays(clients, STAMPED, turns)
+        ours_at_once, theirs_at_once = (percentile(each, 0.5) for each in _delays(clients, AT_ONCE, turns))
     return [
         compared(
             "first token, warm, p50",
@@ -135,11 +136,14 @@ def first_token(stack: BackgroundStack, model_url: str, turns: int) -> list[Figu
     ]
 
 
-def _delays(client: Client, prompt: str, turns: int) -> list[float]:
+def _delays(clients: Sequence[Client], prompt: str, turns: int) -> list[list[float]]:
+    """Return the delays of each client's turns. They ask in turns, because the machine's speed changes meanwhile."""
     session = new_session()
-    for number in range(20):
-        drain(client, f"[echo:Turn {number}.]", session)
-    return [first_delay(client, prompt, session) for _ in range(turns)]
+    for client in clients:
+        for number in range(20):
+            drain(client, f"[echo:Turn {number}.]", session)
+    rounds = [[first_delay(client, prompt, session) for client in clients] for _ in range(turns)]
+    return [list(delays) for delays in zip(*rounds, strict=True)]
 
 
 def first_delay(client: Client, prompt: str, session: str) -> float:
