@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -92,7 +93,9 @@ class RuntimeApi:
 
     async def listen(self) -> None:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        host, port = self._server.sockets[0].getsockname()
+        listening = self._server.sockets[0]
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)  # the kernel's own size may be 32 MB
+        host, port = listening.getsockname()
         self.address = f"{host}:{port}"
 
     def invoke(self, event: Any, **headers: str) -> str:

@@ -120,7 +120,7 @@ async def test_a_slow_reader_slows_the_app_instead_of_filling_memory(
         while (chunk := await post.chunks.get()) is not None:
             seen += len(chunk)
             let_go = int.from_bytes(counter.read_bytes(), "big")
-            # The sockets of both ends hold some megabytes; without back-pressure all 64 would be let go at once.
+            # The sockets of both ends hold up to 6 MB; without back-pressure all 64 would be let go at once.
             assert let_go - seen < 16 * 2**20
         assert seen == 64 * 2**20
 
