@@ -152,11 +152,12 @@ class StreamedPost:
         if self._transport.is_closing():
             return
         self._is_empty = False
-        if not self._waiting:
-            self._loop.call_soon(self._flush)
+        is_first = not self._waiting
         self._waiting += data
         if self._loop.time() - self._sent_at >= _PAUSE_SECONDS:
             self._flush()
+        elif is_first:
+            self._loop.call_soon(self._flush)
         if len(self._waiting) + self._transport.get_write_buffer_size() > _HIGH_WATER:
             self._flush()
             with suppress(OSError):  # logged by _read_verdict
