@@ -48,8 +48,7 @@ class LiveJournal:
         """
         if not isinstance(entry, Record):
             self.lines.append(sse.line(entry))
-            self._news.set()
-            self._news.clear()
+            self._announce()
             return
         with suppress(TypeError, ValueError):
             if len(line := record_line(entry)) <= MAX_CHUNK_BYTES:
@@ -64,20 +63,32 @@ class LiveJournal:
 
     async def read_frames(self) -> AsyncIterator[bytes]:
         """Yield the stream's bytes from its start. Lines that are ready together are yielded as one piece."""
-        reader, position = JournalReader(), 0
-        while True:
-            if ready := self.lines[position:]:
-                position = len(self.lines)
-                if frames := reader.take(ready):
+        reader, position, loop = JournalReader(), 0, asyncio.get_running_loop()
+        silent_until = loop.time() + KEEP_ALIVE_SECONDS
+        alarm = loop.call_at(silent_until, self._announce)
+        try:
+            while True:
+                frames = b""
+                if ready := self.lines[position:]:
+                    position = len(self.lines)
+                    frames = reader.take(ready)
+                elif self._is_closed:
+                    return
+                elif loop.time() >= silent_until:
+                    frames = sse.KEEP_ALIVE
+                else:
+                    if alarm.when() <= loop.time():  # one timer for many waits: each would cost more than the wait
+                        alarm = loop.call_at(silent_until, self._announce)
+                    await self._news.wait()
+                if frames:
                     yield frames
-            elif self._is_closed:
-                return
-            else:
-                try:
-                    async with asyncio.timeout(KEEP_ALIVE_SECONDS):
-                        await self._news.wait()
-                except TimeoutError:
-                    yield sse.KEEP_ALIVE
+                    silent_until = loop.time() + KEEP_ALIVE_SECONDS
+        finally:
+            alarm.cancel()
+
+    def _announce(self) -> None:
+        self._news.set()
+        self._news.clear()
 
 
 def record_line(record: Record) -> bytes:
