@@ -98,6 +98,7 @@ async def test_a_turn_sends_few_commands_before_its_first_byte_and_at_its_end(  
         store.open_turns.shut_down()
         await stream.ended()
         assert commands(storage) == ["findAndModify", "insert", "commitTransaction"]
+        assert commands(table) == ["PutItem"], "the journal; with a budget, the counter as well"
         await registry.aclose()
 
 
