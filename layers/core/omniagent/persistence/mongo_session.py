@@ -30,7 +30,7 @@ from omniagent.messages import Feedback
 from omniagent.persistence.documents import IS_BUSY, UNANNOUNCED, fill_own_fields
 from omniagent.persistence.driver_errors import on_mongodb, translated
 from omniagent.persistence.mongo_history import SUMMARY, MongoHistory
-from omniagent.persistence.store import ConversationStore
+from omniagent.persistence.store import WITHOUT_MESSAGES, ConversationStore
 from omniagent.persistence.stored_session import (
     fields_of,
     message_fields,
@@ -216,7 +216,7 @@ class MongoSessionManager(MongoHistory, SessionManager):
     @on_mongodb("sessions")
     async def busy_sessions(self) -> Sequence[tuple[str, LiveTurn | None]]:
         others = IS_BUSY | {"user_id": self.user_id, "_id": {"$ne": self.key}, "erased_at": None}
-        found = await self.store.sessions.find(others, {"turn.message": 0, "queue": 0}).limit(100).to_list()
+        found = await self.store.sessions.find(others, WITHOUT_MESSAGES).limit(100).to_list()
         return [(each["_id"], turn_of(each["turn"]) if each["turn"] else None) for each in found]
 
     @on_mongodb("messages")

@@ -69,15 +69,8 @@ class InMemoryStore(SessionDirectory):
         self, user: str, *, limit: int = 20, before: SessionInfo | None = None
     ) -> Sequence[SessionInfo]:
         found = [
-            SessionInfo(
-                each.address.session_id,
-                each.head.name,
-                each.updated_at,
-                each.head.tip.turn_number,
-                each.head.waiting.until if each.head.waiting is not None else None,
-                each.head.agent,
-            )
-            for each in self.sessions.values()
+            SessionInfo.of(key, each.head, each.updated_at)
+            for key, each in self.sessions.items()
             if each.address.user == user and not each.head.is_erased
         ]
         found.sort(key=_used, reverse=True)

@@ -12,7 +12,7 @@ from omniagent.errors import ConfigurationError
 from omniagent.messages import Feedback
 from omniagent.session.history import SessionHistory
 from omniagent.session.ids import check_id, new_id, public_session_id, session_key, user_id_of
-from omniagent.session.live import Change, LiveTurn, Place, SessionMessage
+from omniagent.session.live import Change, LiveTurn, Place, SessionHead, SessionMessage
 from omniagent.session.window import RollingSummary
 from omniagent.settings import Settings
 
@@ -71,6 +71,11 @@ class SessionInfo:
     """When its open requests expire. None: it waits for nobody. `Runner.requests` reads them."""
     agent: str | None = None
     """The name of its agent. None in a project with one agent."""
+
+    @classmethod
+    def of(cls, key: str, head: SessionHead, updated_at: datetime) -> Self:
+        waiting_until = head.waiting.until if head.waiting is not None else None
+        return cls(public_session_id(key), head.name, updated_at, head.tip.turn_number, waiting_until, head.agent)
 
 
 def checked_limit(limit: int) -> int:
