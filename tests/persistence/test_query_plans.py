@@ -141,7 +141,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         store.erase_some(key, 4),
         session.erase_some(4),
     ]
-    called = {call.__name__ for call in calls} - {"apply"} | {"write", "sibling"}
+    called = {call.__name__ for call in calls} - {"apply"} | {"write", "set_feedback", "sibling"}
     for call in calls:
         await call
     page = await catalog.list_page(user_id, limit=2)

@@ -9,12 +9,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, SessionErased, StorageRejected
+from omniagent.errors import ConfigurationError, NotFound, SessionErased, StorageRejected
 from omniagent.messages import Feedback, close_open_calls
 from omniagent.session.ids import session_key
 from omniagent.session.live import Change, LiveTurn, Place, SessionHead, SessionMessage, cut
 from omniagent.session.manager import (
-    NOT_AN_ANSWER,
     OpenTurns,
     SessionAddress,
     SessionDirectory,
@@ -204,17 +203,13 @@ class InMemorySessionManager(SessionManager):
         heads = [(key, head) for key, head in heads if not head.is_erased]
         return [(key, head.turn) for key, head in heads if head.running is not None or head.queue][:100]
 
-    async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
-        session = self._session
-        known = (*session.messages, *session.head.live_messages)
-        message = next((each for each in known if message_id in (each.id, each.node)), None)
-        if message is None:
-            raise NotFound
-        if not isinstance(message, SessionMessage) or message.role != "assistant":
-            raise InvalidRequest(NOT_AN_ANSWER)
-        rated = replace(message, feedback=feedback)
-        session.messages[session.messages.index(message)] = rated
-        return deepcopy(rated)
+    async def set_feedback(self, node: str, feedback: Feedback | None) -> SessionMessage:
+        messages = self._session.messages
+        for at, message in enumerate(messages):
+            if message.node == node:
+                messages[at] = replace(message, feedback=feedback)
+                return deepcopy(messages[at])
+        raise NotFound
 
     async def latest_summary(self, at: Place, *, draft: bool = False) -> RollingSummary | None:
         ends = self._ends(at)

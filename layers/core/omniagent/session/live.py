@@ -344,12 +344,12 @@ class SessionHead:
             return messages
         return [*messages, question]
 
-    @property
-    def live_messages(self) -> "Sequence[SessionMessage | QueuedMessage]":
-        """The messages that are not in the history yet."""
+    def holds(self, message_id: str) -> bool:
+        """Whether a message with this id is in the live state: it is being answered, has joined, or is in line."""
         turn = self.turn
         asked = (turn.message,) if turn is not None and turn.message is not None else ()
-        return (*asked, *(turn.joined if turn is not None else ()), *self.queue)
+        live = (*asked, *(turn.joined if turn is not None else ()), *self.queue)
+        return any(message.id == message_id for message in live)
 
     def check_agent(self, name: str | None) -> None:
         """Refuse a request that names another agent than the session's."""

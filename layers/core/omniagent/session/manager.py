@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, Self
 
-from omniagent.errors import ConfigurationError
+from omniagent.errors import ConfigurationError, InvalidRequest, NotFound
 from omniagent.messages import Feedback
 from omniagent.session.history import SessionHistory
 from omniagent.session.ids import check_id, new_id, public_session_id, session_key, user_id_of
 from omniagent.session.live import Change, LiveTurn, Place, SessionHead, SessionMessage
 from omniagent.session.window import RollingSummary
 from omniagent.settings import Settings
-
-NOT_AN_ANSWER = "Only an answer can be rated."
 
 
 class OpenTurn(Protocol):
@@ -173,11 +171,8 @@ class SessionManager(SessionHistory):
         """Read the keys and turns of the user's other sessions that run a turn or have messages in line, up to 100."""
 
     @abstractmethod
-    async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
-        """Store the user's feedback in an answer; None removes it. Returns the answer.
-
-        Raises `NotFound`, and `InvalidRequest` for a message that is not an answer.
-        """
+    async def set_feedback(self, node: str, feedback: Feedback | None) -> SessionMessage:
+        """Store the feedback in a message, or remove it. Returns the message. Raises `NotFound`."""
 
     @abstractmethod
     async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:
@@ -204,6 +199,20 @@ class SessionManager(SessionHistory):
 
         Returns True when nothing is left. Can be repeated after any failure.
         """
+
+    async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
+        """Store the user's feedback in an answer; None removes it. Returns the answer.
+
+        Raises `NotFound`, and `InvalidRequest` for a message that is not an answer.
+        """
+        head = await self.head()
+        found = await self.find(message_id, at=head.tip, anywhere=message_id) if head is not None else ()
+        answer = next((each for each in found if each.node == message_id and each.role == "assistant"), None)
+        if answer is None and (found or (head is not None and head.holds(message_id))):
+            raise InvalidRequest("Only an answer can be rated.")
+        if answer is None:
+            raise NotFound
+        return await self.set_feedback(answer.node, feedback)
 
     def sibling(self, key: str) -> Self:
         """Return another session of the same user."""
