@@ -139,7 +139,6 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         store.list_sessions(session.user, limit=2),
         apply(session, Erase()),
         store.erase_some(key, 4),
-        session.erase_some(4),
     ]
     called = {call.__name__ for call in calls} - {"apply"} | {"write", "set_feedback", "sibling"}
     for call in calls:

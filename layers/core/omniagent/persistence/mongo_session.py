@@ -292,6 +292,3 @@ class MongoSessionManager(MongoHistory, SessionManager):
     async def rename(self, name: str, *, was: str | None) -> bool:
         unchanged = {"_id": self.key, "name": was, "erased_at": None}
         return await self.store.update_session(unchanged, {"name": storable_text(name)}) is not None
-
-    async def erase_some(self, limit: int = 500) -> bool:
-        return await self.store.erase_some(self.key, limit)

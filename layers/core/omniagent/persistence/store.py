@@ -128,10 +128,6 @@ class ConversationStore(SessionDirectory):
 
     @on_mongodb("sessions")
     async def erase_some(self, key: str, limit: int = PIECE) -> bool:
-        """Delete up to `limit` messages and summaries of a marked session, and finally the session.
-
-        Returns True if nothing is left, also if a new session has the id since.
-        """
         if await self.sessions.find_one({"_id": key} | IS_ERASED, {"_id": 1}) is None:
             return True
         for collection in (self.messages, self.summaries):

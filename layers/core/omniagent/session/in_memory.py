@@ -108,6 +108,16 @@ class InMemoryStore(SessionDirectory):
     async def session_keys(self, user_id: str, *, limit: int = 500) -> Sequence[str]:
         return [key for key in self.sessions if key.startswith(session_key(user_id, ""))][:limit]
 
+    async def erase_some(self, key: str, limit: int = 500) -> bool:
+        session = self.sessions.get(key)
+        if session is None or not session.head.is_erased:
+            return True
+        del session.messages[:limit]
+        if session.messages:
+            return False
+        del self.sessions[key]
+        return True
+
     async def forget_user(self, user_id: str) -> bool:
         if await self.session_keys(user_id, limit=1):
             return False
@@ -236,16 +246,6 @@ class InMemorySessionManager(SessionManager):
         if not session.head.version or session.head.name != was:
             return False
         session.head = replace(session.head, name=name)
-        return True
-
-    async def erase_some(self, limit: int = 500) -> bool:
-        session = self.store.sessions.get(self.key)
-        if session is None or not session.head.is_erased:
-            return True
-        del session.messages[:limit]
-        if session.messages:
-            return False
-        del self.store.sessions[self.key]
         return True
 
     def _ends(self, at: Place) -> dict[int, int]:

@@ -123,6 +123,12 @@ class SessionDirectory(Protocol):
     async def session_keys(self, user_id: str, *, limit: int = 500) -> Sequence[str]:
         """Return the keys of the user's sessions, including those being deleted."""
 
+    async def erase_some(self, key: str, limit: int = 500) -> bool:
+        """Delete up to `limit` messages and summaries of a marked session, then the session itself.
+
+        Returns True when nothing is left, also if a new session has the id since. Can be repeated after any failure.
+        """
+
     async def forget_user(self, user_id: str) -> bool:
         """Delete a marked user. Returns False if there are sessions, or if one may still appear: the mark is young."""
 
@@ -192,13 +198,6 @@ class SessionManager(SessionHistory):
     @abstractmethod
     async def rename(self, name: str, *, was: str | None) -> bool:
         """Rename the session if its name is still `was`. Returns False otherwise."""
-
-    @abstractmethod
-    async def erase_some(self, limit: int = 500) -> bool:
-        """Delete up to `limit` messages and summaries of an erased session, then the session itself.
-
-        Returns True when nothing is left. Can be repeated after any failure.
-        """
 
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
         """Store the user's feedback in an answer; None removes it. Returns the answer.

@@ -20,7 +20,6 @@ from omniagent.messages import FinishReason, Status, StopReason, Usage
 from omniagent.protocol import events
 from omniagent.session.live import SessionMessage
 from omniagent.session.summaries import Summarized
-from omniagent.team_code import team_code
 from omniagent.tracing import current_traceparent
 from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.setup import call_back
@@ -167,10 +166,8 @@ def _metadata(run: TurnRun, ending: Ending) -> Mapping[str, Any]:
 
 def _shown_output(output: BaseModel) -> Any:
     """Return a typed answer as JSON for the message's metadata, unless it is too large for an event."""
-    with suppress(OmniAgentError), team_code("typed answer not serialized"):
-        shown = json_output(output)
-        return shown if len(json.dumps(shown)) <= MAX_OUTPUT_CHARS else None
-    return None
+    shown = json_output(output)
+    return shown if len(json.dumps(shown)) <= MAX_OUTPUT_CHARS else None
 
 
 async def finish(run: TurnRun, result: RunResult) -> None:

@@ -260,7 +260,7 @@ async def _withdraw(
 
     after = await setup.settle(withdrawn, head)
     if after is not None and after.is_erased:
-        await setup.session.erase_some()
+        await setup.session.store.erase_some(setup.session.key)
 
 
 async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) -> Turn:

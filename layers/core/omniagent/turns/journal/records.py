@@ -6,7 +6,7 @@ An event's line is the JSON object that clients get. Any other record begins wit
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 
@@ -123,6 +123,14 @@ class Denied(Record):
 Entry = StreamEvent | Record
 
 _KINDS: Final = {each.kind: each for each in Record.__subclasses__()}
+
+
+def line_of(entry: Entry) -> bytes:
+    """Return the line of an event or a record. Raises `TypeError` or `ValueError` for one that is not JSON."""
+    if not isinstance(entry, Record):
+        return sse.line(entry)
+    fields = {"record": entry.kind, **asdict(entry)}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def entries_of(lines: Iterable[bytes]) -> Iterator[Entry]:
