@@ -404,10 +404,6 @@ class SessionState:
         """The newest turns of its path in order."""
         return turns_of(self.messages)
 
-    def with_answer(self, answer: SessionMessage) -> "SessionState":
-        """Return the state in which the model sees this version of an answer."""
-        return replace(self, messages=[answer if each.node == answer.node else each for each in self.messages])
-
     def with_window(self, at: Place, path: Sequence[SessionMessage], summary: RollingSummary | None) -> "SessionState":
         """Return the state in which the turn goes on after a place, with the end of the path to it."""
         number = at.turn_number
