@@ -139,9 +139,8 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         store.list_sessions(session.user, limit=2),
         apply(session, Erase()),
         store.erase_some(key, 4),
-        session.erase_some(4),
     ]
-    called = {call.__name__ for call in calls} - {"apply"} | {"write", "sibling"}
+    called = {call.__name__ for call in calls} - {"apply"} | {"write", "set_feedback", "sibling"}
     for call in calls:
         await call
     page = await catalog.list_page(user_id, limit=2)

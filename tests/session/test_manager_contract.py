@@ -379,12 +379,12 @@ async def test_a_session_is_erased_in_pieces_and_its_id_is_free_again(session: S
     await session.add_summary(summary(1, 2), await tip(session))
     await apply(session, Erase())
     pieces = 1
-    while not await session.erase_some(3):
+    while not await session.store.erase_some(session.key, 3):
         pieces += 1
     assert pieces >= 3
-    assert await session.erase_some(3), "once more changes nothing"
+    assert await session.store.erase_some(session.key, 3), "once more changes nothing"
     await converse(session, [1])
-    assert await session.erase_some(3), "a session that is not marked is left alone"
+    assert await session.store.erase_some(session.key, 3), "a session that is not marked is left alone"
     assert await path_ids(session) == ["question-1", answer_id(1, session)]
     assert await session.latest_summary(await tip(session)) is None
 

@@ -122,7 +122,7 @@ def test_an_estimated_call_counts_the_reasoning_of_its_own_turn_once() -> None:
     plain = window.estimate_request(ModelRequest("", [*said[:1], ChatMessage.assistant("Seen."), question]))
     assert window.estimate_request(ModelRequest("", [*said, question])) == plain
     assert window.estimate_request(ModelRequest("", [question, *said])) == plain + tokens
-    usage = window.estimate_call(10, said[1].parts)
+    usage = window.estimate_call(ModelRequest("", [question]), said[1].parts)
     assert (usage.reasoning_tokens, usage.output_tokens) == (tokens, tokens + window.estimate_text("Seen."))
 
 

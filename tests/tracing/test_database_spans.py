@@ -36,7 +36,7 @@ async def test_database_spans_carry_the_operation_and_the_collection(
     await session.write(transition(head, Enqueue(QueuedMessage("And now?", "m3")), session.now()))
     await session.load(Query("And now?", "m3"))
     await catalog.list_page(session.user_id, limit=5)
-    await session.erase_some()
+    await session.store.erase_some(session.key)
     collections = {
         "write": "sessions",
         "head": "sessions",

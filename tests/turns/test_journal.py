@@ -158,7 +158,7 @@ def test_an_answer_that_was_cut_off_is_closed_in_order(each_move: list[tuple[str
 
 
 def journal_of(*entries: records.Entry) -> list[bytes]:
-    return [turn_run.record_line(entry) if isinstance(entry, records.Record) else sse.line(entry) for entry in entries]
+    return [records.line_of(entry) for entry in entries]
 
 
 FIRST_STEP = (

@@ -8,8 +8,7 @@ from omniagent.app.run_jobs import BUSY_SECONDS, MAX_TRIES
 from omniagent.errors import QueueUnavailable, RegistryUnavailable
 from omniagent.lambda_runtime import event_loop
 from omniagent.session.ids import new_id
-from omniagent.turns.engine.run import record_line
-from omniagent.turns.journal.records import HandedOver
+from omniagent.turns.journal.records import HandedOver, line_of
 from omniagent.turns.registry import MemoryRegistry
 from tests.fixtures.conversation import move_clock
 from tests.fixtures.jobs import HURRIED
@@ -66,7 +65,7 @@ def test_a_handed_over_turn_is_continued_within_its_lease(run: RunFunction, worl
     key, turn = begin(world, is_dead=False)
 
     async def handed_over() -> None:
-        end = record_line(HandedOver(has_open_calls=False))
+        end = line_of(HandedOver(has_open_calls=False))
         await journal(world.application.registry, await session_of(world, key), turn, [end])
 
     assert run.invoke(a_run(key)) == {"status": "nothing"}

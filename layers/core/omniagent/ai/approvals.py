@@ -96,13 +96,10 @@ def requests_of(
     parts = [part for part in message.parts if isinstance(part, ToolPart)] if settled else message.pending
     return [
         ToolRequest(
-            id=part.request.id,
+            **part.request.model_dump(include={"id", "kind", "reason", "expires_at"}),
             call_id=part.call_id,
             tool=part.name,
             input=part.input,
-            kind=part.request.kind,
-            reason=part.request.reason,
-            expires_at=part.request.expires_at,
             user=user,
             category=category,
             session_id=session_id,

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from omniagent.messages import HIDDEN_CHARACTERS, ChatMessage, TextPart, ToolPart
 
@@ -52,22 +51,13 @@ def summary_message(summary: str) -> ChatMessage:
     return ChatMessage.user(f"<{SUMMARY_TAG}>\n{_SUMMARY_INTRODUCTION}\n\n{escaped}\n</{SUMMARY_TAG}>")
 
 
-def summary_input(previous: str | None, messages: Sequence[ChatMessage]) -> str:
-    """Write the previous summary and the new messages down, one JSON value per line.
+def as_lines(messages: Sequence[ChatMessage], **summary: str | None) -> str:
+    """Write down messages, after the summary of those before, one JSON value per line.
 
     So nothing that a user or a tool writes can look like a line or a heading of another.
     """
-    return _lines([{"previous_summary": previous}], messages)
-
-
-def name_input(summary: str | None, messages: Sequence[ChatMessage]) -> str:
-    """Write down what a conversation is named after: its summary, if there is one, and its messages."""
-    return _lines([{"summary": summary}] if summary else [], messages)
-
-
-def _lines(before: list[dict[str, Any]], messages: Sequence[ChatMessage]) -> str:
     said = [{"role": message.role, "text": text} for message in messages if (text := spoken(message))]
-    return "\n".join(json.dumps(line, ensure_ascii=False) for line in [*before, *said])
+    return "\n".join(json.dumps(line, ensure_ascii=False) for line in (*([summary] if summary else []), *said))
 
 
 def spoken(message: ChatMessage) -> str:

@@ -24,7 +24,7 @@ from omniagent.persistence.documents import HAS_REQUESTS, IS_DUE, UNANNOUNCED, W
 from omniagent.persistence.driver_errors import on_mongodb, translated
 from omniagent.persistence.mongo_history import MongoHistory
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.persistence.store import NEWEST_SESSIONS, ConversationStore, Cursor
+from omniagent.persistence.store import NEWEST_SESSIONS, WITHOUT_MESSAGES, ConversationStore, Cursor
 from omniagent.persistence.stored_session import from_bson, head_of, message_of, now
 from omniagent.session.ids import new_id, public_session_id, session_key
 from omniagent.session.live import Place, SessionMessage
@@ -97,7 +97,7 @@ class Catalog:
         return replace(page, is_complete=is_complete)
 
     async def _sessions_page(self, query: dict[str, Any], limit: int) -> Page[Session]:
-        found = self._store.sessions.find(query, {"turn.message": 0}).sort(NEWEST_SESSIONS)
+        found = self._store.sessions.find(query, WITHOUT_MESSAGES).sort(NEWEST_SESSIONS)
         read = partial(from_bson, self.models.session)
         return await _page(found, read, limit, lambda each: Cursor(each.updated_at, public_session_id(each.id)))
 

@@ -19,7 +19,6 @@ from pymongo.errors import DuplicateKeyError
 
 from omniagent.errors import (
     ConfigurationError,
-    InvalidRequest,
     NotFound,
     OmniAgentError,
     SessionErased,
@@ -30,7 +29,7 @@ from omniagent.messages import Feedback
 from omniagent.persistence.documents import IS_BUSY, UNANNOUNCED, fill_own_fields
 from omniagent.persistence.driver_errors import on_mongodb, translated
 from omniagent.persistence.mongo_history import SUMMARY, MongoHistory
-from omniagent.persistence.store import ConversationStore
+from omniagent.persistence.store import WITHOUT_MESSAGES, ConversationStore
 from omniagent.persistence.stored_session import (
     fields_of,
     message_fields,
@@ -42,7 +41,7 @@ from omniagent.persistence.stored_session import (
 )
 from omniagent.session.ids import new_id
 from omniagent.session.live import Change, LiveTurn, Place, SessionMessage
-from omniagent.session.manager import NOT_AN_ANSWER, SessionManager
+from omniagent.session.manager import SessionManager
 from omniagent.session.window import RollingSummary
 from omniagent.settings import Settings
 from omniagent.team_code import team_code
@@ -216,34 +215,24 @@ class MongoSessionManager(MongoHistory, SessionManager):
     @on_mongodb("sessions")
     async def busy_sessions(self) -> Sequence[tuple[str, LiveTurn | None]]:
         others = IS_BUSY | {"user_id": self.user_id, "_id": {"$ne": self.key}, "erased_at": None}
-        found = await self.store.sessions.find(others, {"turn.message": 0, "queue": 0}).limit(100).to_list()
+        found = await self.store.sessions.find(others, WITHOUT_MESSAGES).limit(100).to_list()
         return [(each["_id"], turn_of(each["turn"]) if each["turn"] else None) for each in found]
 
     @on_mongodb("messages")
-    async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
-        at = {"session_id": self.key, "client_message_id": message_id}
+    async def set_feedback(self, node: str, feedback: Feedback | None) -> SessionMessage:
         stored = None
         if feedback is not None:
             stored = {**feedback.model_dump(), "text": feedback.text and storable_text(feedback.text)}
 
-        async def work(transaction: AsyncClientSession) -> dict[str, Any]:
-            alive, messages = {"_id": self.key, "erased_at": None}, self.store.messages
-            session = await self.store.sessions.find_one(alive, {"turn.message_id": 1}, session=transaction)
-            if session is None:
-                raise NotFound
-            rated = await messages.find_one_and_update(
-                at | {"role": "assistant"},
-                {"$set": {"feedback": stored}},
-                return_document=ReturnDocument.AFTER,
-                session=transaction,
+        async def work(transaction: AsyncClientSession) -> dict[str, Any] | None:
+            at, changes = {"_id": node, "session_id": self.key}, {"$set": {"feedback": stored}}
+            return await self.store.messages.find_one_and_update(
+                at, changes, return_document=ReturnDocument.AFTER, session=transaction
             )
-            if rated is None:
-                is_asked = (session.get("turn") or {}).get("message_id") == message_id
-                is_question = is_asked or await messages.find_one(at, {"_id": 1}, session=transaction)
-                raise InvalidRequest(NOT_AN_ANSWER) if is_question else NotFound
-            return rated
 
-        return message_of(await self.store.mongo.transaction(work))
+        if (rated := await self.store.mongo.transaction(work)) is None:
+            raise NotFound
+        return message_of(rated)
 
     @on_mongodb("summaries")
     async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:
@@ -303,6 +292,3 @@ class MongoSessionManager(MongoHistory, SessionManager):
     async def rename(self, name: str, *, was: str | None) -> bool:
         unchanged = {"_id": self.key, "name": was, "erased_at": None}
         return await self.store.update_session(unchanged, {"name": storable_text(name)}) is not None
-
-    async def erase_some(self, limit: int = 500) -> bool:
-        return await self.store.erase_some(self.key, limit)

@@ -15,7 +15,7 @@ from omniagent.errors import InvalidRequest
 from omniagent.persistence.documents import ANY_TURN_NUMBER, IS_DUE, IS_ERASED, DocumentModels
 from omniagent.persistence.driver_errors import on_mongodb
 from omniagent.persistence.mongodb import MongoDB
-from omniagent.persistence.stored_session import now
+from omniagent.persistence.stored_session import head_of, now
 from omniagent.session.ids import public_session_id, session_key, user_id_of
 from omniagent.session.manager import OpenTurns, SessionAddress, SessionDirectory, SessionInfo, checked_limit
 
@@ -25,6 +25,7 @@ SETTLED: Final = timedelta(seconds=120)
 transactions after 60 seconds.
 """
 Collection = AsyncCollection[dict[str, Any]]
+WITHOUT_MESSAGES: Final = {"turn.message": 0, "queue": 0}
 NEWEST_SESSIONS: Final = [("updated_at", DESCENDING), ("_id", DESCENDING)]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -97,19 +98,9 @@ class ConversationStore(SessionDirectory):
         query: dict[str, Any] = {"user_id": user_id, "erased_at": None}
         if before is not None:
             query |= Cursor(before.updated_at, before.session_id).older("updated_at", session_key(user_id, ""))
-        shown = {"name": 1, "agent": 1, "updated_at": 1, "latest_turn_number": 1, "turn.state": 1, "turn.until": 1}
-        found = await self.sessions.find(query, shown).sort(NEWEST_SESSIONS).limit(checked_limit(limit)).to_list()
-        return [
-            SessionInfo(
-                public_session_id(each["_id"]),
-                each.get("name"),
-                each["updated_at"],
-                each["latest_turn_number"],
-                each["turn"]["until"] if each.get("turn") else None,
-                each.get("agent"),
-            )
-            for each in found
-        ]
+        sessions = self.sessions.find(query, WITHOUT_MESSAGES).sort(NEWEST_SESSIONS)
+        found = await sessions.limit(checked_limit(limit)).to_list()
+        return [SessionInfo.of(each["_id"], head_of(each), each["updated_at"]) for each in found]
 
     async def due(self, now: datetime, limit: int) -> Sequence[SessionAddress]:
         return await self.addresses({"due": {**IS_DUE, "$lte": now}, "erased_at": None}, limit, order="due")
@@ -137,10 +128,6 @@ class ConversationStore(SessionDirectory):
 
     @on_mongodb("sessions")
     async def erase_some(self, key: str, limit: int = PIECE) -> bool:
-        """Delete up to `limit` messages and summaries of a marked session, and finally the session.
-
-        Returns True if nothing is left, also if a new session has the id since.
-        """
         if await self.sessions.find_one({"_id": key} | IS_ERASED, {"_id": 1}) is None:
             return True
         for collection in (self.messages, self.summaries):

@@ -12,14 +12,17 @@ AbortReason = Literal["cancelled", "deadline", "shutdown", "interrupted", "unans
 
 
 @dataclass_transform(frozen_default=True)
-@dataclass(frozen=True)
-class StreamEvent:
-    """The base class of all events, each of which is a frozen dataclass. `type` is its name on the wire."""
-
-    type: ClassVar[str]
+class Value:
+    """The base class of events, records and decisions: each class below it is a frozen dataclass."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
+
+
+class StreamEvent(Value):
+    """The base class of all events of the stream. `type` is its name on the wire."""
+
+    type: ClassVar[str]
 
 
 class Start(StreamEvent):

@@ -67,7 +67,8 @@ def _ui_parts(  # noqa: C901 - one case a kind
                 block += 1
             case ToolPart(request=CallRequest(kind="approval") as request) if sdk < DEFAULT_SDK:
                 yield _tool_part(part, sdk)
-                requests.append(_request_part(part.call_id, request))
+                data = _present({"approvalId": request.id, "toolCallId": part.call_id, "reason": request.reason})
+                requests.append({"type": "data-approval-request", "id": request.id, "data": data})
             case ToolPart():
                 yield _tool_part(part, sdk)
             case SteeringPart() if sdk > DEFAULT_SDK:
@@ -109,11 +110,6 @@ def _tool_part(part: ToolPart, sdk: int) -> dict[str, Any]:
     if part.error is None:
         return call | {"state": "output-available", "output": part.output}
     return call | {"state": "output-error", "errorText": part.public_error or ToolError.public}
-
-
-def _request_part(call_id: str, request: CallRequest) -> dict[str, Any]:
-    data = _present({"approvalId": request.id, "toolCallId": call_id, "reason": request.reason})
-    return {"type": "data-approval-request", "id": request.id, "data": data}
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -229,5 +229,4 @@ def _last(found: Sequence[SessionMessage], *, on: Place | None = None) -> Sessio
 def never_arrived(head: SessionHead, query: Query, target: SessionMessage | None) -> bool:
     """Whether the message to answer again is new here: it is answered for the first time."""
     is_whole = bool(query.message_id and query.text.strip())
-    is_live = any(message.id == query.message_id for message in head.live_messages)
-    return query.regenerate and is_whole and target is None and not is_live
+    return query.regenerate and is_whole and target is None and not head.holds(query.message_id)

@@ -9,12 +9,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, SessionErased, StorageRejected
+from omniagent.errors import ConfigurationError, NotFound, SessionErased, StorageRejected
 from omniagent.messages import Feedback, close_open_calls
 from omniagent.session.ids import session_key
 from omniagent.session.live import Change, LiveTurn, Place, SessionHead, SessionMessage, cut
 from omniagent.session.manager import (
-    NOT_AN_ANSWER,
     OpenTurns,
     SessionAddress,
     SessionDirectory,
@@ -69,15 +68,8 @@ class InMemoryStore(SessionDirectory):
         self, user: str, *, limit: int = 20, before: SessionInfo | None = None
     ) -> Sequence[SessionInfo]:
         found = [
-            SessionInfo(
-                each.address.session_id,
-                each.head.name,
-                each.updated_at,
-                each.head.tip.turn_number,
-                each.head.waiting.until if each.head.waiting is not None else None,
-                each.head.agent,
-            )
-            for each in self.sessions.values()
+            SessionInfo.of(key, each.head, each.updated_at)
+            for key, each in self.sessions.items()
             if each.address.user == user and not each.head.is_erased
         ]
         found.sort(key=_used, reverse=True)
@@ -115,6 +107,16 @@ class InMemoryStore(SessionDirectory):
 
     async def session_keys(self, user_id: str, *, limit: int = 500) -> Sequence[str]:
         return [key for key in self.sessions if key.startswith(session_key(user_id, ""))][:limit]
+
+    async def erase_some(self, key: str, limit: int = 500) -> bool:
+        session = self.sessions.get(key)
+        if session is None or not session.head.is_erased:
+            return True
+        del session.messages[:limit]
+        if session.messages:
+            return False
+        del self.sessions[key]
+        return True
 
     async def forget_user(self, user_id: str) -> bool:
         if await self.session_keys(user_id, limit=1):
@@ -211,17 +213,13 @@ class InMemorySessionManager(SessionManager):
         heads = [(key, head) for key, head in heads if not head.is_erased]
         return [(key, head.turn) for key, head in heads if head.running is not None or head.queue][:100]
 
-    async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
-        session = self._session
-        known = (*session.messages, *session.head.live_messages)
-        message = next((each for each in known if message_id in (each.id, each.node)), None)
-        if message is None:
-            raise NotFound
-        if not isinstance(message, SessionMessage) or message.role != "assistant":
-            raise InvalidRequest(NOT_AN_ANSWER)
-        rated = replace(message, feedback=feedback)
-        session.messages[session.messages.index(message)] = rated
-        return deepcopy(rated)
+    async def set_feedback(self, node: str, feedback: Feedback | None) -> SessionMessage:
+        messages = self._session.messages
+        for at, message in enumerate(messages):
+            if message.node == node:
+                messages[at] = replace(message, feedback=feedback)
+                return deepcopy(messages[at])
+        raise NotFound
 
     async def latest_summary(self, at: Place, *, draft: bool = False) -> RollingSummary | None:
         ends = self._ends(at)
@@ -248,16 +246,6 @@ class InMemorySessionManager(SessionManager):
         if not session.head.version or session.head.name != was:
             return False
         session.head = replace(session.head, name=name)
-        return True
-
-    async def erase_some(self, limit: int = 500) -> bool:
-        session = self.store.sessions.get(self.key)
-        if session is None or not session.head.is_erased:
-            return True
-        del session.messages[:limit]
-        if session.messages:
-            return False
-        del self.store.sessions[self.key]
         return True
 
     def _ends(self, at: Place) -> dict[int, int]:

@@ -344,12 +344,12 @@ class SessionHead:
             return messages
         return [*messages, question]
 
-    @property
-    def live_messages(self) -> "Sequence[SessionMessage | QueuedMessage]":
-        """The messages that are not in the history yet."""
+    def holds(self, message_id: str) -> bool:
+        """Whether a message with this id is in the live state: it is being answered, has joined, or is in line."""
         turn = self.turn
         asked = (turn.message,) if turn is not None and turn.message is not None else ()
-        return (*asked, *(turn.joined if turn is not None else ()), *self.queue)
+        live = (*asked, *(turn.joined if turn is not None else ()), *self.queue)
+        return any(message.id == message_id for message in live)
 
     def check_agent(self, name: str | None) -> None:
         """Refuse a request that names another agent than the session's."""
@@ -403,10 +403,6 @@ class SessionState:
     def turns(self) -> list[PastTurn]:
         """The newest turns of its path in order."""
         return turns_of(self.messages)
-
-    def with_answer(self, answer: SessionMessage) -> "SessionState":
-        """Return the state in which the model sees this version of an answer."""
-        return replace(self, messages=[answer if each.node == answer.node else each for each in self.messages])
 
     def with_window(self, at: Place, path: Sequence[SessionMessage], summary: RollingSummary | None) -> "SessionState":
         """Return the state in which the turn goes on after a place, with the end of the path to it."""

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, Self
 
-from omniagent.errors import ConfigurationError
+from omniagent.errors import ConfigurationError, InvalidRequest, NotFound
 from omniagent.messages import Feedback
 from omniagent.session.history import SessionHistory
 from omniagent.session.ids import check_id, new_id, public_session_id, session_key, user_id_of
-from omniagent.session.live import Change, LiveTurn, Place, SessionMessage
+from omniagent.session.live import Change, LiveTurn, Place, SessionHead, SessionMessage
 from omniagent.session.window import RollingSummary
 from omniagent.settings import Settings
-
-NOT_AN_ANSWER = "Only an answer can be rated."
 
 
 class OpenTurn(Protocol):
@@ -72,6 +70,11 @@ class SessionInfo:
     agent: str | None = None
     """The name of its agent. None in a project with one agent."""
 
+    @classmethod
+    def of(cls, key: str, head: SessionHead, updated_at: datetime) -> Self:
+        waiting_until = head.waiting.until if head.waiting is not None else None
+        return cls(public_session_id(key), head.name, updated_at, head.tip.turn_number, waiting_until, head.agent)
+
 
 def checked_limit(limit: int) -> int:
     """Return the limit of a list. MongoDB would take 0 for no limit."""
@@ -119,6 +122,12 @@ class SessionDirectory(Protocol):
 
     async def session_keys(self, user_id: str, *, limit: int = 500) -> Sequence[str]:
         """Return the keys of the user's sessions, including those being deleted."""
+
+    async def erase_some(self, key: str, limit: int = 500) -> bool:
+        """Delete up to `limit` messages and summaries of a marked session, then the session itself.
+
+        Returns True when nothing is left, also if a new session has the id since. Can be repeated after any failure.
+        """
 
     async def forget_user(self, user_id: str) -> bool:
         """Delete a marked user. Returns False if there are sessions, or if one may still appear: the mark is young."""
@@ -168,11 +177,8 @@ class SessionManager(SessionHistory):
         """Read the keys and turns of the user's other sessions that run a turn or have messages in line, up to 100."""
 
     @abstractmethod
-    async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
-        """Store the user's feedback in an answer; None removes it. Returns the answer.
-
-        Raises `NotFound`, and `InvalidRequest` for a message that is not an answer.
-        """
+    async def set_feedback(self, node: str, feedback: Feedback | None) -> SessionMessage:
+        """Store the feedback in a message, or remove it. Returns the message. Raises `NotFound`."""
 
     @abstractmethod
     async def add_summary(self, summary: RollingSummary, at: Place, *, draft: bool = False) -> bool:
@@ -193,12 +199,19 @@ class SessionManager(SessionHistory):
     async def rename(self, name: str, *, was: str | None) -> bool:
         """Rename the session if its name is still `was`. Returns False otherwise."""
 
-    @abstractmethod
-    async def erase_some(self, limit: int = 500) -> bool:
-        """Delete up to `limit` messages and summaries of an erased session, then the session itself.
+    async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
+        """Store the user's feedback in an answer; None removes it. Returns the answer.
 
-        Returns True when nothing is left. Can be repeated after any failure.
+        Raises `NotFound`, and `InvalidRequest` for a message that is not an answer.
         """
+        head = await self.head()
+        found = await self.find(message_id, at=head.tip, anywhere=message_id) if head is not None else ()
+        answer = next((each for each in found if each.node == message_id and each.role == "assistant"), None)
+        if answer is None and (found or (head is not None and head.holds(message_id))):
+            raise InvalidRequest("Only an answer can be rated.")
+        if answer is None:
+            raise NotFound
+        return await self.set_feedback(answer.node, feedback)
 
     def sibling(self, key: str) -> Self:
         """Return another session of the same user."""

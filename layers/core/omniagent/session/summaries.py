@@ -166,7 +166,7 @@ class SummaryPipeline:
         for messages in calls:
             request = ModelRequest(
                 instructions=self.overrides.instructions or prompts.SUMMARIZE,
-                messages=[ChatMessage.user(prompts.summary_input(content or None, messages))],
+                messages=[ChatMessage.user(prompts.as_lines(messages, previous_summary=content or None))],
                 overrides=self.overrides,
                 user_id=self.session.user_id,
             )
@@ -209,26 +209,26 @@ async def metered(
     one that failed after its first byte.
     """
 
-    async def count(usage: Usage) -> None:
+    async def count(text: str, reported: Usage = Usage()) -> None:
+        output = [TextPart(text=text)] if text else []
+        usage = reported if reported.total_tokens else window.estimate_call(request, output)
         if note_cost is not None:
             note_cost(purpose, usage)
         if meter is not None:
             await meter.count(usage)
 
-    input_tokens = window.estimate_request(request)
     cut: list[str] = []
     if meter is not None:
         await meter.before_call()
     try:
         completion = await complete(provider, request, purpose=purpose, on_cut=cut.append)
     except asyncio.CancelledError:
-        await count(window.estimate_call(input_tokens, []))
+        await count("")
         raise
     finally:
         for text in cut:
-            await count(window.estimate_call(input_tokens, [TextPart(text=text)]))
-    uncounted = window.estimate_call(input_tokens, [TextPart(text=completion.text)])
-    await count(completion.usage if completion.usage.total_tokens else uncounted)
+            await count(text)
+    await count(completion.text, completion.usage)
     return completion
 
 
@@ -254,20 +254,19 @@ async def name_session(
     state: SessionState,
     overrides: Overrides = Overrides(),
     *,
-    max_seconds: float = NAME_SECONDS,
     meter: Meter | None = None,
     note_cost: NoteCost | None = None,
 ) -> str:
     """Return a short name for a session. If the model times out, the name is the first words."""
     turns = state.turns[-RECENT_TURNS:] if state.summary else state.turns[:1]
     messages = [_said(message, prompts.spoken(message)[:MAX_CHARACTERS]) for message in window.messages_of(turns)]
-    summary = state.summary.content[:MAX_CHARACTERS] if state.summary else None
+    summary = {"summary": state.summary.content[:MAX_CHARACTERS]} if state.summary else {}
     if messages or summary:
         try:
-            async with asyncio.timeout(max_seconds):
+            async with asyncio.timeout(NAME_SECONDS):
                 request = ModelRequest(
                     instructions=overrides.instructions or prompts.NAME_CHAT,
-                    messages=[ChatMessage.user(prompts.name_input(summary, messages))],
+                    messages=[ChatMessage.user(prompts.as_lines(messages, **summary))],
                     overrides=overrides,
                 )
                 completion = await metered(meter, provider, request, purpose="name", note_cost=note_cost)
@@ -275,5 +274,5 @@ async def name_session(
                 return name
         except (ModelError, TimeoutError) as exc:
             logger.warning("model gave no name", extra={"cause": type(exc).__name__})
-    words = next((message.text for message in messages if message.text), summary or "")
+    words = next((text for text in (*(message.text for message in messages), *summary.values()) if text), "")
     return prompts.name_from_words(words)

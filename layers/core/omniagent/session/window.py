@@ -238,11 +238,11 @@ def estimate_request(request: ModelRequest) -> int:
     return tokens
 
 
-def estimate_call(input_tokens: int, output: Sequence[Part]) -> Usage:
+def estimate_call(request: ModelRequest, output: Sequence[Part]) -> Usage:
     """Estimate the cost of a model call that ended before the provider reported it."""
     reasoning = sum(_estimate_reasoning(part) for part in output if isinstance(part, ReasoningPart))
     return Usage(
-        input_tokens=input_tokens,
+        input_tokens=estimate_request(request),
         output_tokens=estimate_parts(_without_reasoning(output)) + reasoning,
         reasoning_tokens=reasoning,
         estimated=True,

@@ -1,13 +1,11 @@
 """What a request does, as `state.decide` decides it. The engine carries it out."""
 
-from dataclasses import dataclass
-
 from omniagent.errors import OmniAgentError
+from omniagent.protocol.events import Value
 from omniagent.session.live import QueuedMessage, SessionMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Value):
     """Begin a turn for this message."""
 
     message: SessionMessage
@@ -20,48 +18,41 @@ class Run:
     """A waiting answer that ends with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Follow:
+class Follow(Value):
     """Read the turn that answers this message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Value):
     """Return a stored answer."""
 
     answer: SessionMessage
 
 
-@dataclass(frozen=True, slots=True)
-class GetInLine:
+class GetInLine(Value):
     """Get in line. Steering and interrupting messages also send the running turn a signal."""
 
     message: QueuedMessage
     closes: SessionMessage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WaitInLine:
+class WaitInLine(Value):
     """The message is in line already."""
 
     message: QueuedMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupt:
+class Interrupt(Value):
     """Stop the running turn, then decide again."""
 
 
-@dataclass(frozen=True, slots=True)
-class GoOn:
+class GoOn(Value):
     """The process of the running turn died: take the turn over and read it."""
 
     is_own: bool = True
     """Whether it answers what the request asks for. If not, it is finished first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Value):
     error: OmniAgentError
 
 

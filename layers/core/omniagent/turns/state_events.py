@@ -1,13 +1,16 @@
 """The events that change a session: what each one brings. The table of `state.py` says when they fit."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
+from omniagent.protocol.events import Value
 from omniagent.session.live import LiveTurn, Place, QueuedMessage, SessionMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Event(Value):
+    """What changes a session."""
+
+
+class Begin(Event):
     """A message gets the turn."""
 
     turn: LiveTurn
@@ -15,24 +18,20 @@ class Begin:
     """The waiting answer that ends with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueue:
+class Enqueue(Event):
     message: QueuedMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(Event):
     run: str
     messages: tuple[QueuedMessage, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TakeOver:
+class TakeOver(Event):
     run: str
 
 
-@dataclass(frozen=True, slots=True)
-class Withdraw:
+class Withdraw(Event):
     run: str
     back: QueuedMessage | None = None
     """The message goes back to the front of the line."""
@@ -40,8 +39,7 @@ class Withdraw:
     """When the session's last turn before it began or ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answered:
+class _Answered(Event):
     run: str
     answer: SessionMessage
 
@@ -58,34 +56,24 @@ class Reply(_Answered):
     """The replies are in `answer`. `run` continues the turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartReply:
+class PartReply(Event):
     answer: SessionMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(Event):
     answer: SessionMessage
     message: QueuedMessage | None = None
     """The message that is sent in place of the replies, if others are in line before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopQueued:
+class StopQueued(Event):
     message_id: str | None
     """None: all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(Event):
     leaf: Place
 
 
-@dataclass(frozen=True, slots=True)
-class Erase:
+class Erase(Event):
     pass
-
-
-Event = (
-    Begin | Enqueue | Join | TakeOver | Withdraw | Wait | Reply | PartReply | End | Close | StopQueued | Switch | Erase
-)

@@ -10,8 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel
-
 from omniagent.ai.result import RunResult
 from omniagent.ai.schema import json_output
 from omniagent.aio import cancelled, ensure_not_cancelled, retry_once, within
@@ -20,7 +18,6 @@ from omniagent.messages import FinishReason, Status, StopReason, Usage
 from omniagent.protocol import events
 from omniagent.session.live import SessionMessage
 from omniagent.session.summaries import Summarized
-from omniagent.team_code import team_code
 from omniagent.tracing import current_traceparent
 from omniagent.turns.engine.run import TurnRun
 from omniagent.turns.setup import call_back
@@ -29,7 +26,7 @@ from omniagent.turns.state import is_over
 logger = logging.getLogger(__name__)
 
 MAX_OUTPUT_CHARS = 50_000
-"""Maximum length of a typed answer in the message's metadata. Its text has a longer one too."""
+"""Maximum length of a typed answer in the message's metadata, which is an event. Its text has a longer one too."""
 STORE_SECONDS_WITHOUT_DEADLINE = 30.0
 CALLBACK_SECONDS = 60.0
 """Timeout of a callback that no reader waits for."""
@@ -143,9 +140,10 @@ def _metadata(run: TurnRun, ending: Ending) -> Mapping[str, Any]:
     if run.first_token_at is not None:
         first_token_ms = round((run.first_token_at - started_at) * 1000)
     has_output = ending.status == "complete" and run.output is not None
+    output = json_output(run.output) if has_output else None
     optional = {
         "models": models if len(models) > 1 else None,
-        "output": _shown_output(run.output) if has_output else None,
+        "output": output if len(json.dumps(output)) <= MAX_OUTPUT_CHARS else None,
         "firstTokenMs": before.get("firstTokenMs", first_token_ms),
         "replaces": previous.id if previous is not None else before.get("replaces"),
         "stopReason": ending.stop_reason,
@@ -163,14 +161,6 @@ def _metadata(run: TurnRun, ending: Ending) -> Mapping[str, Any]:
         "durationMs": before.get("durationMs", 0) + round((time.monotonic() - started_at) * 1000),
         **{name: value for name, value in optional.items() if value is not None},
     }
-
-
-def _shown_output(output: BaseModel) -> Any:
-    """Return a typed answer as JSON for the message's metadata, unless it is too large for an event."""
-    with suppress(OmniAgentError), team_code("typed answer not serialized"):
-        shown = json_output(output)
-        return shown if len(json.dumps(shown)) <= MAX_OUTPUT_CHARS else None
-    return None
 
 
 async def finish(run: TurnRun, result: RunResult) -> None:

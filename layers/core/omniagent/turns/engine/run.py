@@ -4,13 +4,12 @@ Once per tick, `Keeper` appends what is new to the registry and reads the turn's
 """
 
 import asyncio
-import json
 import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,7 +22,7 @@ from omniagent.session.live import LiveTurn, SessionHead, SessionMessage, Sessio
 from omniagent.session.summaries import Summarized
 from omniagent.tracing import Span, turn_state
 from omniagent.turns.journal.readers import Draft, JournalReader
-from omniagent.turns.journal.records import Entry, Record
+from omniagent.turns.journal.records import Entry, Record, line_of
 from omniagent.turns.registry import MAX_CHUNK_BYTES, SHORT_RUN, Chunk, Signals
 from omniagent.turns.setup import SessionSetup, TimeLimit, TurnSetup
 
@@ -46,13 +45,13 @@ class LiveJournal:
 
         A record that cannot be written is dropped: only a successor reads it.
         """
-        if not isinstance(entry, Record):
-            self.lines.append(sse.line(entry))
+        if isinstance(entry, Record):
+            with suppress(TypeError, ValueError):
+                line = line_of(entry)
+                self.lines += [line] if len(line) <= MAX_CHUNK_BYTES else []
+        else:
+            self.lines.append(line_of(entry))
             self._announce()
-            return
-        with suppress(TypeError, ValueError):
-            if len(line := record_line(entry)) <= MAX_CHUNK_BYTES:
-                self.lines.append(line)
 
     def close(self, *, has_end: bool = False) -> None:
         """Let the readers end here. Without the end of the answer, they resume."""
@@ -89,12 +88,6 @@ class LiveJournal:
     def _announce(self) -> None:
         self._news.set()
         self._news.clear()
-
-
-def record_line(record: Record) -> bytes:
-    return json.dumps({"record": record.kind, **asdict(record)}, ensure_ascii=False, separators=(",", ":")).encode(
-        "utf-8", "replace"
-    )
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

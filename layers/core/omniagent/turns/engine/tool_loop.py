@@ -201,7 +201,7 @@ class ToolLoop:
     ) -> None:
         """Count what a call cost, estimated if that was not reported: nothing if it failed without any output."""
         if not usage.total_tokens:
-            usage = window.estimate_call(window.estimate_request(request), output)
+            usage = window.estimate_call(request, output)
             usage = usage if usage.output_tokens or not failed else Usage()
         self._run.usage += usage
         self._recorder.record(Counted(usage.to_dict()))

@@ -200,8 +200,9 @@ async def begin(
         except OmniAgentError:
             await _withdraw(setup, state.head, head, turn, queued)
             raise
-        if run.closes is not None:
-            state = state.with_answer(run.closes)
+        if (closed := run.closes) is not None:  # the model reads it as it is now
+            messages = [closed if each.node == closed.node else each for each in state.messages]
+            state = replace(state, messages=messages)
         return Turn(setup, head, state, limit, span, message, previous=run.previous, regenerates=run.regenerates)
 
 
@@ -260,7 +261,7 @@ async def _withdraw(
 
     after = await setup.settle(withdrawn, head)
     if after is not None and after.is_erased:
-        await setup.session.erase_some()
+        await setup.session.store.erase_some(setup.session.key)
 
 
 async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) -> Turn:

@@ -6,25 +6,23 @@ An event's line is the JSON object that clients get. Any other record begins wit
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 from omniagent.messages import FinishReason
 from omniagent.protocol import sse
-from omniagent.protocol.events import StreamEvent
+from omniagent.protocol.events import StreamEvent, Value
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Value):
     """The base class of the records that clients do not see."""
 
     kind: ClassVar[str]
 
 
-@dataclass(frozen=True, slots=True)
 class RunStarted(Record):
     """A process begins to work on the turn. What an earlier one left unfinished is withdrawn."""
 
@@ -34,7 +32,6 @@ class RunStarted(Record):
     at: float
 
 
-@dataclass(frozen=True, slots=True)
 class StepEnded(Record):
     """A model call has ended. Its tools run only after this is written."""
 
@@ -47,7 +44,6 @@ class StepEnded(Record):
     """The model that answered: one of the chain."""
 
 
-@dataclass(frozen=True, slots=True)
 class StepWithdrawn(Record):
     """What the open step has shown so far is withdrawn. The step goes on with another model call."""
 
@@ -58,7 +54,6 @@ class StepWithdrawn(Record):
     """What the model is told to correct. Empty: the call itself failed."""
 
 
-@dataclass(frozen=True, slots=True)
 class Counted(Record):
     """The cost of a model call that has ended, or was cut off."""
 
@@ -66,14 +61,12 @@ class Counted(Record):
     usage: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
 class ApprovedStarted(Record):
     """The approved calls of a turn that waited are about to run."""
 
     kind = "approved"
 
 
-@dataclass(frozen=True, slots=True)
 class HandedOver(Record):
     """The process ran out of time and leaves the turn to another."""
 
@@ -84,7 +77,6 @@ class HandedOver(Record):
     """It made progress. Otherwise it counts as a death, and the number of deaths is limited."""
 
 
-@dataclass(frozen=True, slots=True)
 class Thought(Record):
     """Data of the open reasoning, or of hidden reasoning, that the provider needs in the next step."""
 
@@ -92,7 +84,6 @@ class Thought(Record):
     provider_data: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
 class Failed(Record):
     """The text that the model reads of the error that follows. Clients read a public one."""
 
@@ -101,7 +92,6 @@ class Failed(Record):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
 class Requested(Record):
     """A call waits for an approval or a client's output."""
 
@@ -110,7 +100,6 @@ class Requested(Record):
     request: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
 class Denied(Record):
     """A call was denied."""
 
@@ -123,6 +112,14 @@ class Denied(Record):
 Entry = StreamEvent | Record
 
 _KINDS: Final = {each.kind: each for each in Record.__subclasses__()}
+
+
+def line_of(entry: Entry) -> bytes:
+    """Return the line of an event or a record. Raises `TypeError` or `ValueError` for one that is not JSON."""
+    if not isinstance(entry, Record):
+        return sse.line(entry)
+    fields = {"record": entry.kind, **asdict(entry)}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def entries_of(lines: Iterable[bytes]) -> Iterator[Entry]:

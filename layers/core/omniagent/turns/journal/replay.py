@@ -114,24 +114,25 @@ def missing_frames(sent: Sequence[bytes], answer: SessionMessage | None, base: S
     if answer is None:
         ending = sse.encode(events.Abort("interrupted"), events.Finish("other", {"status": "interrupted"}))
         return frames_of(recorder, AnswerRecorder.close) + ending + sse.DONE
+    is_waiting = answer.status == "waiting"
+    return frames_of(recorder, lambda recorder: _complete(recorder, answer.parts, waiting=is_waiting)) + end_of(answer)
+
+
+def _complete(recorder: AnswerRecorder, parts: Sequence[Part], *, waiting: bool = True) -> None:
+    """Record what is missing of stored parts. Of those recorded, calls may be open, and the last one unfinished."""
     known = [part for part in recorder.parts if _is_streamed(part)]
-    shown = [part for part in answer.parts if _is_streamed(part)]
-
-    def complete(recorder: AnswerRecorder) -> None:
-        for sent_part, part in zip(known, shown, strict=False):
-            if isinstance(sent_part, ToolPart) and isinstance(part, ToolPart) and not sent_part.done:
-                _emit_call(recorder, part, sent_part)
-        if known and len(shown) >= len(known):
-            match known[-1], shown[len(known) - 1]:
-                case (TextPart(text=text), TextPart(text=full)) if len(full) > len(text):
-                    recorder.text(full[len(text) :])
-                case (ReasoningPart(text=text), ReasoningPart(text=full)) if len(full) > len(text):
-                    recorder.text(full[len(text) :], ReasoningPart)
-        recorder.end_block(if_shown=True)
-        emit(recorder, *shown[len(known) :])
-        recorder.close(waiting=answer.status == "waiting")
-
-    return frames_of(recorder, complete) + end_of(answer)
+    shown = [part for part in parts if _is_streamed(part)]
+    for sent, part in zip(known, shown, strict=False):
+        if isinstance(sent, ToolPart) and isinstance(part, ToolPart) and not sent.done:
+            _emit_call(recorder, part, sent)
+    if known and len(shown) >= len(known):
+        last, full = known[-1], shown[len(known) - 1]
+        if isinstance(last, TextPart | ReasoningPart) and type(full) is type(last) and len(full.text) > len(last.text):
+            recorder.text(full.text[len(last.text) :], type(last))
+    recorder.end_block(if_shown=True)
+    emit(recorder, *shown[len(known) :])
+    recorder.close_parts(waiting=waiting)
+    recorder.finish_step()
 
 
 def _is_streamed(part: Part) -> bool:
@@ -192,12 +193,7 @@ def base_of(parts: Sequence[Part]) -> list[Part]:
 
 def frames_before(answer: SessionMessage) -> bytes:
     """Return the frames of what an answer had shown before it goes on, for a reader that has seen nothing."""
-
-    def record(recorder: AnswerRecorder) -> None:
-        emit(recorder, *base_of(answer.parts))
-        recorder.finish_step()
-
-    return frames_of(AnswerRecorder(max_chars=math.inf), record)
+    return frames_of(AnswerRecorder(max_chars=math.inf), lambda recorder: _complete(recorder, base_of(answer.parts)))
 
 
 def frames_after(answer: SessionMessage, call_ids: frozenset[str], *, goes_on: bool = False) -> bytes:
@@ -211,19 +207,12 @@ def frames_after(answer: SessionMessage, call_ids: frozenset[str], *, goes_on: b
     replied = [i for i, part in enumerate(parts) if isinstance(part, ToolPart) and part.call_id in call_ids]
     later_steps = (i for i, part in enumerate(parts) if replied and i > replied[-1] and isinstance(part, StepPart))
     end = next(later_steps, len(parts))
-    shown, rest = parts[:end], parts[end:]
     recorder = AnswerRecorder(max_chars=math.inf)
-    emit(recorder, *base_of(shown))
-    recorder.finish_step()
+    _complete(recorder, base_of(parts[:end]))
 
     def record(recorder: AnswerRecorder) -> None:
-        for call in _last_requests(shown):
-            if call.done:
-                recorder.tool_replied(call)
-        emit(recorder, *rest)
-        recorder.close_parts(waiting=True)
-        recorder.finish_step()
-        if not goes_on and answer.status != "waiting" and not any(isinstance(part, StepPart) for part in rest):
+        _complete(recorder, parts)
+        if not goes_on and answer.status != "waiting" and not any(isinstance(part, StepPart) for part in parts[end:]):
             recorder.start_step()
             recorder.finish_step()
 

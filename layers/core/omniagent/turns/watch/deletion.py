@@ -80,7 +80,7 @@ class Deletion:
             return False
         await self._call_hook(session, session.session_id)
         # The session is deleted last: while it exists and is marked, the sweep finds it.
-        return await self._repeated(session.erase_some)
+        return await self._repeated(lambda: session.store.erase_some(session.key))
 
     async def of_user(self, session: SessionManager) -> bool:
         """Delete the user's sessions, everything else stored under their id, and finally the user."""

@@ -12,10 +12,9 @@ from omniagent.messages import Status, Usage
 from omniagent.session.ids import new_id
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.tracing import bind_context, turn_state
-from omniagent.turns.engine.run import record_line
 from omniagent.turns.engine.turn import Turn, begin_queued, turn_span
 from omniagent.turns.journal.readers import Draft, fold
-from omniagent.turns.journal.records import RunStarted
+from omniagent.turns.journal.records import RunStarted, line_of
 from omniagent.turns.journal.replay import base_of
 from omniagent.turns.registry import SHORT_RUN, Chunk
 from omniagent.turns.setup import SessionSetup, TimeLimit, TurnSetup, call_back
@@ -149,7 +148,7 @@ async def taken_over(setup: SessionSetup, head: SessionHead) -> Taken | None:
         return None
     while (turn := after.turn) is not None:
         chunks = await registry.read(session.key, turn.journal)
-        line = record_line(RunStarted(turn.run, turn.attempt, time.time()))
+        line = line_of(RunStarted(turn.run, turn.attempt, time.time()))
         number = chunks[-1].number + 1 if chunks else 0
         first = Chunk(number, turn.run[:SHORT_RUN], session.now(), line)
         if await registry.append(session.key, turn.journal, first):
