@@ -1,4 +1,4 @@
-"""Refuses plain connections on Lambda, except to this machine. Also says which names, addresses and origins are that."""
+"""Refuses plain connections on Lambda, except to this machine, and says which names and addresses are this machine."""
 
 import ipaddress
 import os

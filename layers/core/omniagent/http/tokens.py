@@ -254,7 +254,7 @@ class SigningKeys:
         from omniagent.network import open_pool  # with httpcore, which a cold start skips
 
         answer = bytearray()
-        headers = {"accept": "application/json", "accept-encoding": "identity"}
+        headers = [("accept", "application/json"), ("accept-encoding", "identity")]
         async with open_pool() as http, http.stream("GET", self._url, headers=headers) as response:
             if response.status == 200:
                 async for piece in response.aiter_stream():
