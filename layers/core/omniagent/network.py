@@ -1,4 +1,4 @@
-"""The connections of the HTTP clients: asyncio's own sockets under httpcore.
+"""The connections of the HTTP clients: asyncio's own sockets under httpcore, and one TLS context for all.
 
 httpcore's own backend goes through anyio, which registers the socket with the event loop and opens a cancel scope for
 each read: a fifth of the CPU of a streamed answer.
@@ -8,42 +8,28 @@ import asyncio
 import select
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import cache
+from typing import Any
 
 import httpcore2
 
-LATE_SECONDS: Final = 0.1
-"""A timer that is later than this shows that the event loop was blocked, or its process got no CPU."""
-HELD_UP_SECONDS: Final = 1.0
-"""How long a process that was held up looks whether its peer has answered meanwhile."""
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """Return the process's context. Reading the certificates takes 15 ms a time."""
+    return httpcore2.default_ssl_context()
 
 
-@asynccontextmanager
-async def peer_timeout(when: float) -> AsyncIterator[None]:
-    """`asyncio.timeout_at` for the silence of a peer: what has arrived while this process did not run is no silence.
-
-    A timeout that fires late is extended once, so that the loop can read what is in its sockets. `asyncio.timeout`
-    would cancel the reader, which is behind it in the same round of the loop.
-    """
-    loop = asyncio.get_running_loop()
-
-    def expire() -> None:
-        now = loop.time()
-        timeout.reschedule(now + HELD_UP_SECONDS if now - when > LATE_SECONDS else now)
-
-    async with asyncio.timeout(None) as timeout:
-        timer = loop.call_at(when, expire)
-        try:
-            yield
-        finally:
-            timer.cancel()
+def open_pool(most: int | None = 10) -> httpcore2.AsyncConnectionPool:
+    """Open a pool of up to `most` connections, without a limit for None."""
+    return httpcore2.AsyncConnectionPool(
+        ssl_context=tls_context(), max_connections=most, network_backend=AsyncioBackend()
+    )
 
 
 class AsyncioBackend(httpcore2.AsyncNetworkBackend):
-    """Opens sockets on the running event loop: `httpcore2.AsyncConnectionPool(network_backend=AsyncioBackend())`."""
+    """Opens sockets on the running event loop: `AsyncConnectionPool(network_backend=AsyncioBackend())`."""
 
     async def connect_tcp(
         self,

@@ -6,7 +6,8 @@ from functools import cache
 from typing import Final
 
 from omniagent.app.application import Application
-from omniagent.app.platform import Platform, SecretName
+from omniagent.app.platform import SECRET_SETTINGS, Platform, SecretName
+from omniagent.aws.client import DYNAMODB, AwsJson
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.sqs import SqsQueue
 from omniagent.aws.turn_table import DynamoCounter, DynamoRegistry
@@ -19,13 +20,10 @@ from omniagent.tls import check_url
 from omniagent.tracing.logs import setup_logging
 from omniagent.turns.registry import MemoryRegistry, TurnRegistry
 
-SECRET_KEYS: Final[dict[SecretName, tuple[str, ...]]] = {
-    "mongodb": ("MONGODB_URI", "mongodb_uri", "uri"),
-    "openai": ("OPENAI_API_KEY", "openai_api_key", "api_key"),
-    "anthropic": ("ANTHROPIC_API_KEY", "anthropic_api_key", "api_key"),
-    "webhook": ("WEBHOOK_SECRET", "webhook_secret", "secret"),
+SECRET_KEYS: Final = {
+    name: (setting.upper(), setting, setting.partition("_")[2]) for name, setting in SECRET_SETTINGS.items()
 }
-"""The keys under which a secret that is a JSON object has its value."""
+"""The keys under which a secret that is a JSON object has its value: `MONGODB_URI`, `mongodb_uri` or `uri`."""
 
 
 class AwsPlatform(Platform):
@@ -37,14 +35,17 @@ class AwsPlatform(Platform):
         self.summary_queue = _queue(settings.summary_queue_url)
         self._secrets = secrets or SecretStore()
         table, days = settings.turns_table, settings.journal_days
-        self._registry: TurnRegistry = DynamoRegistry(table, kept_days=days) if table else MemoryRegistry()
+        self._dynamodb = AwsJson(DYNAMODB)  # the registry and the counter share its connections
+        self._registry: TurnRegistry = (
+            DynamoRegistry(table, api=self._dynamodb, kept_days=days) if table else MemoryRegistry()
+        )
 
     def registry(self, store: ConversationStore | None) -> TurnRegistry:  # noqa: ARG002 - turns are not kept in it
         return self._registry
 
     def counter(self, store: ConversationStore | None) -> SpendingCounter:  # noqa: ARG002 - spending is not kept in it
         table = self.settings.turns_table
-        return DynamoCounter(table) if table else MemoryCounter()
+        return DynamoCounter(table, api=self._dynamodb) if table else MemoryCounter()
 
     def has_changing_secret(self, name: SecretName) -> bool:
         return bool(self._arn(name))
