@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent.ai.providers.llm_provider import ModelToolCall, OutputFormat, ToolSpec
+from omniagent.ai.providers.llm_provider import ModelToolCall, ModelToolDelta, OutputFormat, ToolSpec
 from omniagent.messages import FinishReason
 from tests.providers.canned import Json, claude_text, frames, message_events, reply, saying, serve, stream, tool_use
 from tests.providers.conftest import MakeProvider
@@ -64,6 +64,7 @@ async def test_only_a_final_answer_is_read_from_the_tool(
     async with serve(stream(frames(message_events(*blocks, stop=stop)))) as server:
         events = await streamed(provider_of("messages", server.base_url), request)
     assert (text_of(events), len(only(events, ModelToolCall)), finish_of(events).reason) == (text, calls, reason)
+    assert len(only(events, ModelToolDelta)) == calls, "a piece of a call that nobody sees fails the turn"
     assert server.bodies[0]["tool_choice"] == {"type": "auto"}, "this model refuses a forced tool"
 
 

@@ -131,7 +131,8 @@ class AnswerTool:
             tools=[*request.tools, ToolSpec(self.name, _ANSWER_TOOL, output.schema, output.strict)],
             output=None,
         )
-        self._call_id: str | None = None
+        self._call_ids: list[str] = []
+        """Of the calls of this tool. The first one is the answer."""
         self._has_arguments = False
         self._calls_others = False
         self._texts: list[ModelEvent] = []
@@ -147,18 +148,18 @@ class AnswerTool:
                 case ModelText():
                     self._texts.append(event)
                 case ModelToolStart(call_id, self.name):
-                    self._call_id = self._call_id or call_id
+                    self._call_ids.append(call_id)
                     self._texts.clear()
                 case ModelToolStart():
                     self._calls_others = True
                     yield from [*self._texts, event]
                     self._texts.clear()
-                case ModelToolDelta(call_id, text) if call_id == self._call_id:
-                    if not self._calls_others:
+                case ModelToolDelta(call_id, text) if call_id in self._call_ids:
+                    if call_id == self._call_ids[0] and not self._calls_others:
                         self._has_arguments = True
                         yield ModelText(text)
                 case ModelToolCall(call_id, self.name, arguments):
-                    if call_id == self._call_id and not (self._has_arguments or self._calls_others):
+                    if call_id == self._call_ids[0] and not (self._has_arguments or self._calls_others):
                         yield ModelText(arguments)
                 case ModelFinish():
                     yield from self._texts
