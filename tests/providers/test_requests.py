@@ -213,10 +213,12 @@ async def test_a_call_of_another_model_takes_nothing_that_was_meant_for_the_firs
 
 @pytest.mark.parametrize("api", APIS)
 async def test_an_answer_is_asked_for_as_json_of_a_schema(api: str, sent: Sent) -> None:
-    body = await sent(api, replace(ask("In Lisbon?", tools=()), output=OutputFormat("weather", CITY)))
+    chosen = {"verbosity": "low"}
+    extra = {"text": chosen} if api == "responses" else chosen
+    body = await sent(api, replace(ask("In Lisbon?", tools=()), output=OutputFormat("weather", CITY)), extra=extra)
     schema = {"name": "weather", "schema": CITY, "strict": True}
     if api == "responses":
-        assert body["text"] == {"format": {"type": "json_schema", **schema}}
+        assert body["text"] == {"format": {"type": "json_schema", **schema}, **chosen}
     else:
         assert body["response_format"] == {"type": "json_schema", "json_schema": schema}
 
