@@ -194,7 +194,8 @@ class AnthropicMessages(ApiProvider):
             config["format"] = {"type": "json_schema", "schema": request.output.schema}
         if request.tools and parallel is not None:
             choice = {"type": "auto", "disable_parallel_tool_use": not parallel}
-        choice = parameters.get("tool_choice") or choice
+        if isinstance(chosen := parameters.get("tool_choice"), dict):
+            choice = chosen
         if tool is not None:
             choice = choice | ({"type": "tool", "name": tool.name} if tool.is_only_tool else {"type": "any"})
         if choice.get("type") in {"any", "tool"} and (is_thinking(parameters) or not rules.forced_tool):
