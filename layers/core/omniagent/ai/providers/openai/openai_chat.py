@@ -80,7 +80,10 @@ class OpenAIChat(OpenAIProvider):
         parameters = super()._parameters(request, limit_field or dialect.limit_field)
         takes = self._rules(model).chat_tools if request.tools else "yes"
         if takes == "no":
-            raise ConfigurationError(f"{model} calls tools only on the Responses API: set OPENAI_API=responses")
+            raise ConfigurationError(
+                f"{model} calls tools only on the Responses API: set OPENAI_API=responses, "
+                "and name it without openai-chat/"
+            )
         if takes == "without reasoning" and "reasoning" not in parameters:
             parameters["reasoning_effort"] = "none"
         return parameters
