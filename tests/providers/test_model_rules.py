@@ -136,6 +136,13 @@ def test_claude_is_sent_a_temperature_only_without_thinking(model: str, thinking
     assert ("temperature" in fit(body, rules_of(model), MESSAGES)) == takes
 
 
+@pytest.mark.parametrize("path", [RESPONSES, CHAT])
+@pytest.mark.parametrize(("chosen", "takes"), [(None, True), ("high", False)])
+def test_claude_behind_openais_api_thinks_if_it_has_an_effort(path: FieldPath, chosen: str | None, takes: bool) -> None:
+    body = {"temperature": 0.5, **effort(path, chosen)}
+    assert ("temperature" in fit(body, rules_of("claude-sonnet-4-6"), path)) == takes
+
+
 @pytest.mark.parametrize("chosen", [None, "high"])
 @pytest.mark.parametrize("model", ["gpt-6-sol", "gpt-6-luna"])
 async def test_chat_tools_of_gpt_6_are_called_without_reasoning(model: str, chosen: str | None, sent: Sent) -> None:

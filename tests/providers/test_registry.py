@@ -48,7 +48,9 @@ def test_a_name_or_the_api_option_chooses_the_api(
 
 
 def test_an_unknown_model_says_what_to_set() -> None:
-    with pytest.raises(UnknownModelError, match=r"'llama3'.*OMNIAGENT_MODEL.*gpt-.*OPENAI_BASE_URL") as raised:
+    with pytest.raises(
+        UnknownModelError, match=r"'llama3'.*OMNIAGENT_MODEL.* anthropic/.* gpt-,.*OPENAI_BASE_URL"
+    ) as raised:
         get_llm_provider("llama3", **KEY)
     assert "llama3" not in raised.value.public
 

@@ -278,7 +278,10 @@ class ApiProvider(LLMProvider):
     ) -> Json:
         """Return the request in this API's format. A call of the `tool` is demanded, of any if there are others."""
 
-    def _parameters(self, request: ModelRequest, limit_field: str = "") -> Json:
+    def _limit_field(self, model: str) -> str:  # noqa: ARG002 - some servers name it by model
+        return self.limit_field
+
+    def _parameters(self, request: ModelRequest) -> Json:
         """Return the model and its parameters: the call's, or else the provider's. Unset ones are left out."""
         overrides = request.overrides
         model = overrides.model or self.model
@@ -286,7 +289,7 @@ class ApiProvider(LLMProvider):
         limit, temperature = overrides.max_output_tokens, overrides.temperature
         parameters = {
             "temperature": own.temperature if temperature is None else temperature,
-            limit_field or self.limit_field: own.max_output_tokens if limit is None else limit,
+            self._limit_field(model): own.max_output_tokens if limit is None else limit,
         }
         chosen = {name: value for name, value in parameters.items() if value is not None}
         return {"model": model, **chosen, **own.extra, **overrides.extra}

@@ -170,7 +170,9 @@ def fit(parameters: Json, rules: ModelRules, effort_path: FieldPath) -> Json:
     if rules.thinking is not None and "thinking" in body:
         thinking = _fitted_thinking(body.pop("thinking"), body, rules, effort)
         body |= {} if thinking is None else {"thinking": thinking}
-    reasons = is_thinking(body) if rules.thinking is not None else effort != "none"
+    reasons = effort != "none"
+    if rules.thinking is not None:  # Claude thinks only if it is asked to: through OpenAI's APIs, by an effort
+        reasons = is_thinking(body) or (effort is not None and field in EFFORT_FIELDS)
     if rules.sampling == "yes" or (rules.sampling == "without reasoning" and not reasons):
         return body
     return {name: value for name, value in body.items() if name not in SAMPLING_FIELDS}

@@ -182,8 +182,8 @@ class AnthropicMessages(ApiProvider):
     def _headers(self) -> Mapping[str, str]:
         return {"anthropic-version": "2023-06-01"}
 
-    def _parameters(self, request: ModelRequest, limit_field: str = "") -> Json:
-        return {"max_tokens": DEFAULT_MAX_TOKENS, **super()._parameters(request, limit_field)}
+    def _parameters(self, request: ModelRequest) -> Json:
+        return {"max_tokens": DEFAULT_MAX_TOKENS, **super()._parameters(request)}
 
     def _body(
         self, request: ModelRequest, parameters: Json, conversation: Conversation, tool: AnswerTool | None
