@@ -121,6 +121,12 @@ def test_thinking_is_asked_for_as_the_model_takes_it(
     assert fit(body, rules_of(model), MESSAGES).get("thinking") == expected
 
 
+@pytest.mark.parametrize(("limit", "budget"), [(8_000, 4_000), (1_500, 1_024), (1_024, None)])
+def test_a_budget_of_thinking_fits_into_the_answer(limit: int, budget: int | None) -> None:
+    thinking = fit({"thinking": ADAPTIVE, "max_tokens": limit}, rules_of("claude-haiku-4-5"), MESSAGES).get("thinking")
+    assert thinking == (budget and {"type": "enabled", "budget_tokens": budget})
+
+
 @pytest.mark.parametrize(
     ("model", "thinking", "takes"),
     [

@@ -29,6 +29,8 @@ EFFORT_FIELDS: Final = frozenset({"reasoning", "reasoning_effort"})
 LIMIT_FIELDS: Final = frozenset({"max_tokens", "max_output_tokens", "max_completion_tokens"})
 SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_k", "top_logprobs", "logprobs"})
 MIN_THINKING_TOKENS: Final = 1_024
+DEFAULT_MAX_TOKENS: Final = 16_384
+"""Of an API that requires a limit. Bedrock reserves it from the account's quota."""
 
 SYSTEM_MESSAGE: Final[FieldPath] = ("messages", "system")
 """The role `system` after the first message. Without it, the instructions of the turn come first."""
@@ -202,7 +204,9 @@ def _fitted_thinking(thinking: object, body: Json, rules: ModelRules, effort: st
             kept = {name: value for name, value in thinking.items() if name != "budget_tokens"}
             return {**kept, "type": "adaptive"}
         case "adaptive" if rules.thinking == "budget":
-            return {"type": "enabled", "budget_tokens": max(MIN_THINKING_TOKENS, body.get("max_tokens", 0) // 2)}
+            limit = body.get("max_tokens", DEFAULT_MAX_TOKENS)
+            budget = max(MIN_THINKING_TOKENS, limit // 2)
+            return {"type": "enabled", "budget_tokens": budget} if budget < limit else None
     return thinking
 
 

@@ -11,13 +11,11 @@ from urllib.parse import urlsplit
 from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.api_provider import AnswerTool, ApiProvider, Conversation, SentMessage, to_json
 from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelRequest, ToolSpec
-from omniagent.ai.providers.model_rules import ModelRules, is_thinking
+from omniagent.ai.providers.model_rules import DEFAULT_MAX_TOKENS, ModelRules, is_thinking
 from omniagent.ai.providers.stream_reader import Call, ModelStreamReader, objects_of, tokens_at
 from omniagent.errors import ModelStreamBroken
 from omniagent.messages import Part, ReasoningPart, TextPart, ToolPart, Usage
 
-DEFAULT_MAX_TOKENS: Final = 16_384
-"""The API requires a limit; Bedrock reserves it from the account's quota."""
 MAX_STRICT_TOOLS: Final = 20
 MAX_PAUSES: Final = 10
 """How often an answer may pause to be continued."""
