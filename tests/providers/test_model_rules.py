@@ -207,6 +207,14 @@ async def test_a_refused_field_is_left_out_of_the_retry_and_of_later_calls(
     ]
 
 
+async def test_only_the_refused_part_of_a_field_is_left_out(provider_of: MakeProvider) -> None:
+    refusal = {"error": {"message": "Unsupported value", "param": "reasoning.summary"}}
+    async with serve(reply(400, refusal), HELLO) as server:
+        extra = {"reasoning": {"summary": "auto", "effort": "low"}}
+        await streamed(provider_of("responses", server.base_url, model="llama3", extra=extra), ask("Hi."))
+    assert [body["reasoning"] for body in server.bodies] == [extra["reasoning"], {"effort": "low"}]
+
+
 @pytest.mark.parametrize("api", APIS)
 async def test_strict_is_dropped_from_every_tool_when_refused(api: str, provider_of: MakeProvider) -> None:
     answer = HELLO if api == "responses" else stream(frames(chat_chunks({"content": "Hello."})))

@@ -1,5 +1,6 @@
 """What is sent to the APIs: typed as the SDKs type it, and never refused for what was stored."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelRequest, OutputFormat, Overrides
 from omniagent.errors import ModelRejected
 from omniagent.messages import ORPHAN_ERROR, ChatMessage, Part, ReasoningPart, StepPart, TextPart
-from tests.providers.canned import Json, claude_text, frames, message_events, reply, serve, stream
+from tests.providers.canned import Json, reply, saying, serve, stream
 from tests.providers.conftest import MakeProvider, Sent
 from tests.providers.helpers import ADD, ALL_APIS, APIS, CITY, answer, ask, called, only, streamed, text_of
 
@@ -302,14 +303,23 @@ async def test_another_model_reads_the_instructions_of_the_turn_first(api: str, 
     assert outline(body)[-1] == ("user", "Add.")
 
 
-async def test_a_model_that_refuses_instructions_late_is_asked_again(provider_of: MakeProvider) -> None:
-    refusal = {"error": {"type": "invalid_request_error", "message": "role 'system' is not supported on this model"}}
-    async with serve(reply(400, refusal), stream(frames(message_events(claude_text("Hello."))))) as server:
-        provider = provider_of("messages", server.base_url)
+@pytest.mark.parametrize(
+    ("api", "refusal"),
+    [
+        ("messages", {"type": "invalid_request_error", "message": "role 'system' is not supported on this model"}),
+        ("responses", {"message": "Invalid value: 'developer'.", "param": "input[3].role"}),
+        ("chat", {"message": "Invalid value: 'system'.", "param": "messages[4].role"}),
+    ],
+)
+async def test_a_model_that_refuses_instructions_late_is_asked_again(
+    api: str, refusal: Json, provider_of: MakeProvider
+) -> None:
+    async with serve(reply(400, {"error": refusal}), stream(saying(api, "Hello."))) as server:
+        provider = provider_of(api, server.base_url)
         for _ in range(2):
             assert text_of(await streamed(provider, ModelRequest("Be brief.", DATED))) == "Hello."
-    assert ["system" in dict(outline(body)) for body in server.bodies] == [True, False, False]
-    assert [TODAY in str(body["system"]) for body in server.bodies] == [False, True, True]
+    assert [outline(body)[-1][1] == TODAY for body in server.bodies] == [True, False, False]
+    assert [TODAY in json.dumps(body) for body in server.bodies] == [True] * 3
 
 
 async def test_claude_caches_up_to_the_questions(sent: Sent) -> None:
