@@ -108,6 +108,8 @@ def test_an_output_limit_is_at_most_that_of_the_model(field: str, model: str, li
         ("claude-opus-4-8", OFF, "max", OFF),
         ("claude-sonnet-5-5", ADAPTIVE, "max", ADAPTIVE),
         ("claude-sonnet-5-5", BUDGET, None, {"type": "adaptive"}),
+        ("claude-haiku-5-5", BUDGET, None, {"type": "adaptive"}),
+        ("claude-sonnet-5", BUDGET, None, BUDGET),
         ("claude-sonnet-4-6", BUDGET, None, BUDGET),
         ("claude-haiku-4-5", ADAPTIVE, None, {"type": "enabled", "budget_tokens": 8192}),
         ("claude-haiku-4-5", OFF, None, OFF),
