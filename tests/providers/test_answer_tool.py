@@ -68,6 +68,13 @@ async def test_only_a_final_answer_is_read_from_the_tool(
     assert server.bodies[0]["tool_choice"] == {"type": "auto"}, "this model refuses a forced tool"
 
 
+async def test_an_answer_that_is_cut_off_in_the_tool_is_not_complete(provider_of: MakeProvider) -> None:
+    request = replace(ask("Where?"), output=OutputFormat("City", CITY, strict=False))
+    async with serve(stream(frames(message_events(claude_call("City", ANSWER[:9]), stop="max_tokens")))) as server:
+        events = await streamed(provider_of("messages", server.base_url), request)
+    assert (text_of(events), finish_of(events).reason) == (ANSWER[:9], "length")
+
+
 async def test_the_tool_for_the_answer_shares_no_name_with_another(provider_of: MakeProvider) -> None:
     request = replace(ask("Where?"), output=OutputFormat(ADD.name, CITY, strict=False))
     async with serve(stream(frames(message_events(claude_call(f"{ADD.name}_", ANSWER), stop="tool_use")))) as server:

@@ -76,6 +76,7 @@ BROKEN_TURNS: dict[str, list[Part]] = {
     "no arguments": [StepPart(), called("call_1", input=None)],
     "no output": [StepPart(), called("call_1", output=None)],
     "a tool that cannot exist": [StepPart(), called("call_1", name="functions.add 2!"), called("call_2", name="")],
+    "a name that is too long": [StepPart(), called("call_1", name="add" * 50)],
     "half a surrogate pair in an output": [StepPart(), called("call_1", output={"text": "\ud83d"})],
     "an output that is not JSON": [StepPart(), called("call_1", output={"when": complex(1, 2)})],
     "reasoning and nothing after it": [StepPart(), ReasoningPart(text="Hm.", provider_data=SEALED)],
@@ -91,6 +92,12 @@ async def test_no_turn_makes_the_api_refuse_its_next_step_or_the_next_turn(name:
     question, said = QUESTION, answer(*BROKEN_TURNS[name])
     await sent(api, chat(question, said))
     await sent(api, chat(ChatMessage.user("Good morning."), said, question))
+
+
+@pytest.mark.parametrize("api", ALL_APIS)
+async def test_the_model_reads_the_arguments_that_it_wrote_wrongly(api: str, sent: Sent) -> None:
+    body = await sent(api, chat(QUESTION, answer(StepPart(), called("call_1", input="{oops"))))
+    assert '"unparsed": "{oops"' in json.dumps(body).replace('\\"', '"')
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -320,6 +327,12 @@ async def test_a_model_that_refuses_instructions_late_is_asked_again(
             assert text_of(await streamed(provider, ModelRequest("Be brief.", DATED))) == "Hello."
     assert [outline(body)[-1][1] == TODAY for body in server.bodies] == [True, False, False]
     assert [TODAY in json.dumps(body) for body in server.bodies] == [True] * 3
+
+
+@pytest.mark.parametrize("last", [ChatMessage.user(" "), ChatMessage.assistant("Hi.")], ids=["empty", "answered"])
+async def test_instructions_of_a_turn_without_a_question_come_first(last: ChatMessage, sent: Sent) -> None:
+    body = await sent("messages", chat(ChatMessage.user("Hello."), last, ChatMessage.system(TODAY)))
+    assert TODAY in str(body["system"])
 
 
 async def test_claude_caches_up_to_the_questions(sent: Sent) -> None:
