@@ -30,10 +30,12 @@ FORCED = {
 
 @pytest.mark.parametrize("api", ["messages", "chat", "responses"])
 @pytest.mark.parametrize("tools", [(), (ADD,)], ids=["alone", "beside a tool"])
+@pytest.mark.parametrize("is_whole", [True, False], ids=["the field", "its part"])
 async def test_an_api_that_refuses_the_schema_answers_by_a_forced_tool(
-    api: str, tools: Sequence[ToolSpec], provider_of: MakeProvider
+    api: str, tools: Sequence[ToolSpec], is_whole: bool, provider_of: MakeProvider
 ) -> None:
-    refusal = reply(400, {"error": {"message": f"{REFUSED[api]}: Extra inputs are not permitted"}})
+    name = REFUSED[api].partition(".")[0] if is_whole else REFUSED[api]
+    refusal = reply(400, {"error": {"message": f"{name}: Extra inputs are not permitted"}})
     request = replace(ask("Where?", tools=tools), output=OutputFormat("City", CITY))
     async with serve(refusal, stream(saying(api, "Here it is.", call=("call_4f1a93c07d2e", "City", ANSWER)))) as server:
         provider = provider_of(api, server.base_url, FORCIBLE if api == "messages" else "llama3")
