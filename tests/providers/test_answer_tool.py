@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent.ai.providers.llm_provider import ModelToolCall, OutputFormat, ToolSpec
+from omniagent.ai.providers.llm_provider import ModelToolCall, ModelToolDelta, OutputFormat, ToolSpec
 from omniagent.messages import FinishReason
 from tests.providers.canned import Json, claude_text, frames, message_events, reply, saying, serve, stream, tool_use
 from tests.providers.conftest import MakeProvider
@@ -30,10 +30,12 @@ FORCED = {
 
 @pytest.mark.parametrize("api", ["messages", "chat", "responses"])
 @pytest.mark.parametrize("tools", [(), (ADD,)], ids=["alone", "beside a tool"])
+@pytest.mark.parametrize("is_whole", [True, False], ids=["the field", "its part"])
 async def test_an_api_that_refuses_the_schema_answers_by_a_forced_tool(
-    api: str, tools: Sequence[ToolSpec], provider_of: MakeProvider
+    api: str, tools: Sequence[ToolSpec], is_whole: bool, provider_of: MakeProvider
 ) -> None:
-    refusal = reply(400, {"error": {"message": f"{REFUSED[api]}: Extra inputs are not permitted"}})
+    name = REFUSED[api].partition(".")[0] if is_whole else REFUSED[api]
+    refusal = reply(400, {"error": {"message": f"{name}: Extra inputs are not permitted"}})
     request = replace(ask("Where?", tools=tools), output=OutputFormat("City", CITY))
     async with serve(refusal, stream(saying(api, "Here it is.", call=("call_4f1a93c07d2e", "City", ANSWER)))) as server:
         provider = provider_of(api, server.base_url, FORCIBLE if api == "messages" else "llama3")
@@ -64,7 +66,15 @@ async def test_only_a_final_answer_is_read_from_the_tool(
     async with serve(stream(frames(message_events(*blocks, stop=stop)))) as server:
         events = await streamed(provider_of("messages", server.base_url), request)
     assert (text_of(events), len(only(events, ModelToolCall)), finish_of(events).reason) == (text, calls, reason)
+    assert len(only(events, ModelToolDelta)) == calls, "a piece of a call that nobody sees fails the turn"
     assert server.bodies[0]["tool_choice"] == {"type": "auto"}, "this model refuses a forced tool"
+
+
+async def test_an_answer_that_is_cut_off_in_the_tool_is_not_complete(provider_of: MakeProvider) -> None:
+    request = replace(ask("Where?"), output=OutputFormat("City", CITY, strict=False))
+    async with serve(stream(frames(message_events(claude_call("City", ANSWER[:9]), stop="max_tokens")))) as server:
+        events = await streamed(provider_of("messages", server.base_url), request)
+    assert (text_of(events), finish_of(events).reason) == (ANSWER[:9], "length")
 
 
 async def test_the_tool_for_the_answer_shares_no_name_with_another(provider_of: MakeProvider) -> None:

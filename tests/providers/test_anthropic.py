@@ -20,7 +20,17 @@ from omniagent.ai.providers.llm_provider import (
 )
 from omniagent.errors import ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import ChatMessage, FinishReason, ReasoningPart, StepPart, TextPart, Usage
-from tests.providers.canned import Json, claude_text, frames, message_events, serve, stream, tool_use
+from tests.providers.canned import (
+    Json,
+    claude_text,
+    frames,
+    message_events,
+    reply,
+    saying,
+    serve,
+    stream,
+    tool_use,
+)
 from tests.providers.conftest import MakeProvider, Sent
 from tests.providers.helpers import ADD, CITY, answer, ask, called, finish_of, merged, only, read, streamed, text_of
 
@@ -147,6 +157,14 @@ async def test_a_forced_tool_becomes_a_free_choice_where_it_is_refused(
     typed = replace(ask("Where?", tools=()), output=OutputFormat("city", CITY, strict=False))
     choice = (await sent("messages", typed, model, extra=thinking))["tool_choice"]
     assert choice == ({"type": "tool", "name": "city"} if kind == "tool" else {"type": "auto"})
+
+
+async def test_a_tool_choice_that_is_none_is_for_the_api_to_refuse(provider_of: MakeProvider) -> None:
+    refusal = reply(400, {"error": {"message": "tool_choice: Input should be an object"}})
+    async with serve(refusal, stream(saying("messages", "Hi."))) as server:
+        provider = provider_of("messages", server.base_url, extra={"tool_choice": "auto"})
+        assert text_of(await streamed(provider, ask("Hi."))) == "Hi."
+    assert [body.get("tool_choice") for body in server.bodies] == ["auto", None]
 
 
 async def test_many_tools_are_not_strict(sent: Sent) -> None:

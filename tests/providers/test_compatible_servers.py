@@ -271,12 +271,13 @@ THOUGHT = [ModelReasoning("Hm, 1 < 2."), ModelReasoningDone(), ModelText("Yes. <
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize("done", [True, False])
 def test_think_tags_at_the_beginning_are_reasoning(
-    mode: ThinkTagsMode | None, text: str, events: list[ModelEvent], size: int
+    mode: ThinkTagsMode | None, text: str, events: list[ModelEvent], size: int, *, done: bool
 ) -> None:
     deltas: list[Json] = [{"content": text[at : at + size]} for at in range(0, len(text), size)]
     reader = ThinkingReader(mode) if mode else ChatReader()
-    told = merged(read(reader, frames(chat_chunks(*deltas), done=True)))
+    told = merged(read(reader, frames(chat_chunks(*deltas), done=done)))
     assert told == [*events, ModelFinish("stop", Usage())]
 
 
@@ -408,9 +409,26 @@ def test_parts_of_a_reasoning_are_set_apart_and_its_seal_is_kept() -> None:
     assert told[:-1] == [ModelReasoning("One.\n\nTwo."), ModelReasoningDone(sealed), ModelText("hi")]
 
 
-def test_raw_reasoning_without_an_end_is_ended_by_the_text() -> None:
+@pytest.mark.parametrize("ends", [[], [{"type": "reasoning", "summary": []}]], ids=["no end", "no id and no seal"])
+def test_raw_reasoning_is_ended_by_its_item_or_by_the_text(ends: list[Json]) -> None:
     thought = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "Hm."}
-    assert response(thought, *text_deltas("hi"))[:-1] == [ModelReasoning("Hm."), ModelReasoningDone(), ModelText("hi")]
+    done = [{"type": "response.output_item.done", "output_index": 0, "item": item} for item in ends]
+    told = response(thought, *done, *text_deltas("hi"))
+    assert told[:-1] == [ModelReasoning("Hm."), ModelReasoningDone(), ModelText("hi")]
+
+
+def test_calls_of_a_response_that_share_a_number_are_two() -> None:
+    events: list[Json] = []
+    for number, call_id in enumerate((ID, OTHER_ID), 1):
+        arguments = f'{{"a": {number}}}'
+        item = {"type": "function_call", "call_id": call_id, "name": "add", "arguments": ""}
+        events += [
+            {"type": "response.output_item.added", "output_index": 0, "item": item},
+            {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": arguments},
+            {"type": "response.output_item.done", "output_index": 0, "item": {**item, "arguments": arguments}},
+        ]
+    told = response(*events, *text_deltas())
+    assert told[:-1] == [*call_events(ID, '{"a": 1}'), *call_events(OTHER_ID, '{"a": 2}')]
 
 
 def test_what_was_not_streamed_is_read_from_the_whole_response() -> None:

@@ -108,6 +108,8 @@ def test_an_output_limit_is_at_most_that_of_the_model(field: str, model: str, li
         ("claude-opus-4-8", OFF, "max", OFF),
         ("claude-sonnet-5-5", ADAPTIVE, "max", ADAPTIVE),
         ("claude-sonnet-5-5", BUDGET, None, {"type": "adaptive"}),
+        ("claude-haiku-5-5", BUDGET, None, {"type": "adaptive"}),
+        ("claude-sonnet-5", BUDGET, None, BUDGET),
         ("claude-sonnet-4-6", BUDGET, None, BUDGET),
         ("claude-haiku-4-5", ADAPTIVE, None, {"type": "enabled", "budget_tokens": 8192}),
         ("claude-haiku-4-5", OFF, None, OFF),
@@ -119,6 +121,12 @@ def test_thinking_is_asked_for_as_the_model_takes_it(
 ) -> None:
     body = {"thinking": thinking, "max_tokens": 16_384, **effort(MESSAGES, chosen)}
     assert fit(body, rules_of(model), MESSAGES).get("thinking") == expected
+
+
+@pytest.mark.parametrize(("limit", "budget"), [(8_000, 4_000), (1_500, 1_024), (1_024, None)])
+def test_a_budget_of_thinking_fits_into_the_answer(limit: int, budget: int | None) -> None:
+    thinking = fit({"thinking": ADAPTIVE, "max_tokens": limit}, rules_of("claude-haiku-4-5"), MESSAGES).get("thinking")
+    assert thinking == (budget and {"type": "enabled", "budget_tokens": budget})
 
 
 @pytest.mark.parametrize(
@@ -134,6 +142,13 @@ def test_thinking_is_asked_for_as_the_model_takes_it(
 def test_claude_is_sent_a_temperature_only_without_thinking(model: str, thinking: Json | None, takes: bool) -> None:
     body = {"temperature": 0.5} | ({"thinking": thinking} if thinking else {})
     assert ("temperature" in fit(body, rules_of(model), MESSAGES)) == takes
+
+
+@pytest.mark.parametrize("path", [RESPONSES, CHAT])
+@pytest.mark.parametrize(("chosen", "takes"), [(None, True), ("high", False)])
+def test_claude_behind_openais_api_thinks_if_it_has_an_effort(path: FieldPath, chosen: str | None, takes: bool) -> None:
+    body = {"temperature": 0.5, **effort(path, chosen)}
+    assert ("temperature" in fit(body, rules_of("claude-sonnet-4-6"), path)) == takes
 
 
 @pytest.mark.parametrize("chosen", [None, "high"])
@@ -192,6 +207,14 @@ async def test_a_refused_field_is_left_out_of_the_retry_and_of_later_calls(
     assert [(record.message, record.field) for record in caplog.records] == [  # type: ignore[attr-defined]
         ("the model's API refuses a field", counted[0])
     ]
+
+
+async def test_only_the_refused_part_of_a_field_is_left_out(provider_of: MakeProvider) -> None:
+    refusal = {"error": {"message": "Unsupported value", "param": "reasoning.summary"}}
+    async with serve(reply(400, refusal), HELLO) as server:
+        extra = {"reasoning": {"summary": "auto", "effort": "low"}}
+        await streamed(provider_of("responses", server.base_url, model="llama3", extra=extra), ask("Hi."))
+    assert [body["reasoning"] for body in server.bodies] == [extra["reasoning"], {"effort": "low"}]
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -48,7 +48,9 @@ def test_a_name_or_the_api_option_chooses_the_api(
 
 
 def test_an_unknown_model_says_what_to_set() -> None:
-    with pytest.raises(UnknownModelError, match=r"'llama3'.*OMNIAGENT_MODEL.*gpt-.*OPENAI_BASE_URL") as raised:
+    with pytest.raises(
+        UnknownModelError, match=r"'llama3'.*OMNIAGENT_MODEL.* anthropic/.* gpt-,.*OPENAI_BASE_URL"
+    ) as raised:
         get_llm_provider("llama3", **KEY)
     assert "llama3" not in raised.value.public
 
@@ -125,6 +127,9 @@ async def test_the_environment_gives_the_key_and_the_address_that_the_error_name
     given = get_llm_provider("gpt-6-luna", api_key="sk-given")
     assert isinstance(given, OpenAIResponses)
     assert (given.options.api_key, given.options.base_url) == ("sk-given", None)
+    elsewhere = get_llm_provider("llama3", **LOCAL)
+    assert isinstance(elsewhere, OpenAICompatible)
+    assert elsewhere.options.api_key is None, "another server is not sent the key"
 
 
 async def test_a_provider_is_made_once_and_closed_with_the_pool() -> None:

@@ -1,5 +1,6 @@
 """What is sent to the APIs: typed as the SDKs type it, and never refused for what was stored."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelRequest, OutputFormat, Overrides
 from omniagent.errors import ModelRejected
 from omniagent.messages import ORPHAN_ERROR, ChatMessage, Part, ReasoningPart, StepPart, TextPart
-from tests.providers.canned import Json, claude_text, frames, message_events, reply, serve, stream
+from tests.providers.canned import Json, reply, saying, serve, stream
 from tests.providers.conftest import MakeProvider, Sent
 from tests.providers.helpers import ADD, ALL_APIS, APIS, CITY, answer, ask, called, only, streamed, text_of
 
@@ -75,6 +76,7 @@ BROKEN_TURNS: dict[str, list[Part]] = {
     "no arguments": [StepPart(), called("call_1", input=None)],
     "no output": [StepPart(), called("call_1", output=None)],
     "a tool that cannot exist": [StepPart(), called("call_1", name="functions.add 2!"), called("call_2", name="")],
+    "a name that is too long": [StepPart(), called("call_1", name="add" * 50)],
     "half a surrogate pair in an output": [StepPart(), called("call_1", output={"text": "\ud83d"})],
     "an output that is not JSON": [StepPart(), called("call_1", output={"when": complex(1, 2)})],
     "reasoning and nothing after it": [StepPart(), ReasoningPart(text="Hm.", provider_data=SEALED)],
@@ -90,6 +92,12 @@ async def test_no_turn_makes_the_api_refuse_its_next_step_or_the_next_turn(name:
     question, said = QUESTION, answer(*BROKEN_TURNS[name])
     await sent(api, chat(question, said))
     await sent(api, chat(ChatMessage.user("Good morning."), said, question))
+
+
+@pytest.mark.parametrize("api", ALL_APIS)
+async def test_the_model_reads_the_arguments_that_it_wrote_wrongly(api: str, sent: Sent) -> None:
+    body = await sent(api, chat(QUESTION, answer(StepPart(), called("call_1", input="{oops"))))
+    assert '"unparsed": "{oops"' in json.dumps(body).replace('\\"', '"')
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -213,10 +221,12 @@ async def test_a_call_of_another_model_takes_nothing_that_was_meant_for_the_firs
 
 @pytest.mark.parametrize("api", APIS)
 async def test_an_answer_is_asked_for_as_json_of_a_schema(api: str, sent: Sent) -> None:
-    body = await sent(api, replace(ask("In Lisbon?", tools=()), output=OutputFormat("weather", CITY)))
+    chosen = {"verbosity": "low"}
+    extra = {"text": chosen} if api == "responses" else chosen
+    body = await sent(api, replace(ask("In Lisbon?", tools=()), output=OutputFormat("weather", CITY)), extra=extra)
     schema = {"name": "weather", "schema": CITY, "strict": True}
     if api == "responses":
-        assert body["text"] == {"format": {"type": "json_schema", **schema}}
+        assert body["text"] == {"format": {"type": "json_schema", **schema}, **chosen}
     else:
         assert body["response_format"] == {"type": "json_schema", "json_schema": schema}
 
@@ -300,14 +310,29 @@ async def test_another_model_reads_the_instructions_of_the_turn_first(api: str, 
     assert outline(body)[-1] == ("user", "Add.")
 
 
-async def test_a_model_that_refuses_instructions_late_is_asked_again(provider_of: MakeProvider) -> None:
-    refusal = {"error": {"type": "invalid_request_error", "message": "role 'system' is not supported on this model"}}
-    async with serve(reply(400, refusal), stream(frames(message_events(claude_text("Hello."))))) as server:
-        provider = provider_of("messages", server.base_url)
+@pytest.mark.parametrize(
+    ("api", "refusal"),
+    [
+        ("messages", {"type": "invalid_request_error", "message": "role 'system' is not supported on this model"}),
+        ("responses", {"message": "Invalid value: 'developer'.", "param": "input[3].role"}),
+        ("chat", {"message": "Invalid value: 'system'.", "param": "messages[4].role"}),
+    ],
+)
+async def test_a_model_that_refuses_instructions_late_is_asked_again(
+    api: str, refusal: Json, provider_of: MakeProvider
+) -> None:
+    async with serve(reply(400, {"error": refusal}), stream(saying(api, "Hello."))) as server:
+        provider = provider_of(api, server.base_url)
         for _ in range(2):
             assert text_of(await streamed(provider, ModelRequest("Be brief.", DATED))) == "Hello."
-    assert ["system" in dict(outline(body)) for body in server.bodies] == [True, False, False]
-    assert [TODAY in str(body["system"]) for body in server.bodies] == [False, True, True]
+    assert [outline(body)[-1][1] == TODAY for body in server.bodies] == [True, False, False]
+    assert [TODAY in json.dumps(body) for body in server.bodies] == [True] * 3
+
+
+@pytest.mark.parametrize("last", [ChatMessage.user(" "), ChatMessage.assistant("Hi.")], ids=["empty", "answered"])
+async def test_instructions_of_a_turn_without_a_question_come_first(last: ChatMessage, sent: Sent) -> None:
+    body = await sent("messages", chat(ChatMessage.user("Hello."), last, ChatMessage.system(TODAY)))
+    assert TODAY in str(body["system"])
 
 
 async def test_claude_caches_up_to_the_questions(sent: Sent) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from local.model import OfflineModel
 from omniagent.ai.providers import get_llm_provider
-from omniagent.ai.providers.llm_provider import ModelText
+from omniagent.ai.providers.llm_provider import ModelRequest, ModelText, ModelToolCall
 from omniagent.errors import (
     ConfigurationError,
     ModelAuthError,
@@ -20,9 +20,10 @@ from omniagent.errors import (
     ModelStreamBroken,
     ModelUnavailable,
 )
-from tests.providers.canned import frames, reply, saying, serve, stream, text_deltas
+from omniagent.messages import ChatMessage, StepPart
+from tests.providers.canned import HANG_UP, chat_chunks, frames, reply, saying, serve, stream, text_deltas
 from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import ALL_APIS, APIS, ask, streamed, text_of
+from tests.providers.helpers import ALL_APIS, APIS, answer, ask, called, finish_of, only, streamed, text_of
 
 HELLO = stream(frames(text_deltas("Hello", ".")))
 REFUSED = reply(401, {"error": {"message": "Incorrect API key provided.", "code": "invalid_api_key"}})
@@ -91,6 +92,22 @@ async def test_a_server_that_does_not_end_its_answer_does_not_hold_it_up(api: st
         provider = provider_of(api, server.base_url, timeout_seconds=60)
         async with asyncio.timeout(50):
             assert text_of(await streamed(provider, ask("Hi."))) == "Hi."
+
+
+async def test_a_connection_lost_after_the_finish_reason_loses_nothing(provider_of: MakeProvider) -> None:
+    async with serve(stream(frames(chat_chunks({"content": "Hi."})), end=False) + HANG_UP) as server:
+        events = await streamed(provider_of("chat", server.base_url), ask("Hi."))
+    assert (text_of(events), finish_of(events).reason) == ("Hi.", "stop")
+
+
+@pytest.mark.parametrize("api", ALL_APIS)
+async def test_a_call_gets_no_id_of_an_earlier_one(api: str, provider_of: MakeProvider) -> None:
+    taken = "call_4f1a93c07d2e55aa"
+    async with serve(stream(saying(api, call=(taken, "add", "{}")))) as server:
+        conversation = [ChatMessage.user("Add."), answer(StepPart(), called(taken)), ChatMessage.user("Again.")]
+        events = await streamed(provider_of(api, server.base_url), ModelRequest("", conversation))
+    [call] = only(events, ModelToolCall)
+    assert call.call_id != taken
 
 
 async def test_an_answer_that_a_proxy_compressed_is_read(provider_of: MakeProvider) -> None:

@@ -242,8 +242,10 @@ class ProviderPool:
                 return registrations[prefix], name
         if {**self._by_vendor.get("openai", {}), **self._options, **self._given}.get("base_url"):
             return _openai, name  # a model of a compatible server
+        known = sorted({*self._registrations, *_registrations})
+        beginnings = ", ".join(each if each.endswith("-") else f"{each}/" for each in known)
         raise UnknownModelError(
-            f"No provider for the model {name!r}. Set OMNIAGENT_MODEL to a name that begins with one of "
-            f"{', '.join(sorted({*self._registrations, *_registrations}))}, set OPENAI_BASE_URL if a compatible server "
-            "has it, or register a provider: Project(providers=...) or register_provider()."
+            f"No provider for the model {name!r}. Set OMNIAGENT_MODEL to a name that begins with one of {beginnings}, "
+            "set OPENAI_BASE_URL if a compatible server has it, or register a provider: Project(providers=...) or "
+            "register_provider()."
         )

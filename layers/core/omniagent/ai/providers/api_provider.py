@@ -131,7 +131,8 @@ class AnswerTool:
             tools=[*request.tools, ToolSpec(self.name, _ANSWER_TOOL, output.schema, output.strict)],
             output=None,
         )
-        self._call_id: str | None = None
+        self._call_ids: list[str] = []
+        """Of the calls of this tool. The first one is the answer."""
         self._has_arguments = False
         self._calls_others = False
         self._texts: list[ModelEvent] = []
@@ -147,18 +148,18 @@ class AnswerTool:
                 case ModelText():
                     self._texts.append(event)
                 case ModelToolStart(call_id, self.name):
-                    self._call_id = self._call_id or call_id
+                    self._call_ids.append(call_id)
                     self._texts.clear()
                 case ModelToolStart():
                     self._calls_others = True
                     yield from [*self._texts, event]
                     self._texts.clear()
-                case ModelToolDelta(call_id, text) if call_id == self._call_id:
-                    if not self._calls_others:
+                case ModelToolDelta(call_id, text) if call_id in self._call_ids:
+                    if call_id == self._call_ids[0] and not self._calls_others:
                         self._has_arguments = True
                         yield ModelText(text)
                 case ModelToolCall(call_id, self.name, arguments):
-                    if call_id == self._call_id and not (self._has_arguments or self._calls_others):
+                    if call_id == self._call_ids[0] and not (self._has_arguments or self._calls_others):
                         yield ModelText(arguments)
                 case ModelFinish():
                     yield from self._texts
@@ -277,7 +278,10 @@ class ApiProvider(LLMProvider):
     ) -> Json:
         """Return the request in this API's format. A call of the `tool` is demanded, of any if there are others."""
 
-    def _parameters(self, request: ModelRequest, limit_field: str = "") -> Json:
+    def _limit_field(self, model: str) -> str:  # noqa: ARG002 - some servers name it by model
+        return self.limit_field
+
+    def _parameters(self, request: ModelRequest) -> Json:
         """Return the model and its parameters: the call's, or else the provider's. Unset ones are left out."""
         overrides = request.overrides
         model = overrides.model or self.model
@@ -285,7 +289,7 @@ class ApiProvider(LLMProvider):
         limit, temperature = overrides.max_output_tokens, overrides.temperature
         parameters = {
             "temperature": own.temperature if temperature is None else temperature,
-            limit_field or self.limit_field: own.max_output_tokens if limit is None else limit,
+            self._limit_field(model): own.max_output_tokens if limit is None else limit,
         }
         chosen = {name: value for name, value in parameters.items() if value is not None}
         return {"model": model, **chosen, **own.extra, **overrides.extra}

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
-from omniagent.ai.providers.anthropic.anthropic_messages import DEFAULT_MAX_TOKENS, AnthropicMessages
+from omniagent.ai.providers.anthropic.anthropic_messages import AnthropicMessages
 from omniagent.ai.providers.llm_provider import LLMProvider
-from omniagent.ai.providers.model_rules import ModelRules, rules_of
+from omniagent.ai.providers.model_rules import DEFAULT_MAX_TOKENS, ModelRules, rules_of
 from omniagent.aws.client import (
     ALGORITHM,
     AwsRefused,

@@ -29,6 +29,8 @@ EFFORT_FIELDS: Final = frozenset({"reasoning", "reasoning_effort"})
 LIMIT_FIELDS: Final = frozenset({"max_tokens", "max_output_tokens", "max_completion_tokens"})
 SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_k", "top_logprobs", "logprobs"})
 MIN_THINKING_TOKENS: Final = 1_024
+DEFAULT_MAX_TOKENS: Final = 16_384
+"""Of an API that requires a limit. Bedrock reserves it from the account's quota."""
 
 SYSTEM_MESSAGE: Final[FieldPath] = ("messages", "system")
 """The role `system` after the first message. Without it, the instructions of the turn come first."""
@@ -140,16 +142,18 @@ FAMILIES: Final[dict[str, ModelRules]] = {
     "claude*": ModelRules(sampling="no", thinking="adaptive", max_output=64_000),
 }
 """The first family with a pattern that fits a model's name has its rules."""
-_PATTERNS: Final = [
-    (re.compile(rf"(?:.*[/.:])?(?:{'|'.join(map(translate, names.split(', ')))})"), rules)
-    for names, rules in FAMILIES.items()
-]
 
 
 @lru_cache(maxsize=64)
 def rules_of(model: str) -> ModelRules:
     """Return the rules of a model, also behind a vendor's prefix: `openai/gpt-6-luna`, `global.anthropic.claude-…`."""
-    return next((rules for family, rules in _PATTERNS if family.match(model)), ModelRules())
+    return next((rules for family, rules in FAMILIES.items() if _is_of(family, model)), ModelRules())
+
+
+def _is_of(family: str, model: str) -> bool:
+    """Whether a family has a model. Patterns are compiled when they are used: all of them cost a cold start 2 ms."""
+    names = "|".join(map(translate, family.split(", ")))
+    return re.match(rf"(?:.*[/.:])?(?:{names})", model) is not None
 
 
 def fit(parameters: Json, rules: ModelRules, effort_path: FieldPath) -> Json:
@@ -170,7 +174,9 @@ def fit(parameters: Json, rules: ModelRules, effort_path: FieldPath) -> Json:
     if rules.thinking is not None and "thinking" in body:
         thinking = _fitted_thinking(body.pop("thinking"), body, rules, effort)
         body |= {} if thinking is None else {"thinking": thinking}
-    reasons = is_thinking(body) if rules.thinking is not None else effort != "none"
+    reasons = effort != "none"
+    if rules.thinking is not None:  # Claude thinks only if it is asked to: through OpenAI's APIs, by an effort
+        reasons = is_thinking(body) or (effort is not None and field in EFFORT_FIELDS)
     if rules.sampling == "yes" or (rules.sampling == "without reasoning" and not reasons):
         return body
     return {name: value for name, value in body.items() if name not in SAMPLING_FIELDS}
@@ -200,7 +206,9 @@ def _fitted_thinking(thinking: object, body: Json, rules: ModelRules, effort: st
             kept = {name: value for name, value in thinking.items() if name != "budget_tokens"}
             return {**kept, "type": "adaptive"}
         case "adaptive" if rules.thinking == "budget":
-            return {"type": "enabled", "budget_tokens": max(MIN_THINKING_TOKENS, body.get("max_tokens", 0) // 2)}
+            limit = body.get("max_tokens", DEFAULT_MAX_TOKENS)
+            budget = max(MIN_THINKING_TOKENS, limit // 2)
+            return {"type": "enabled", "budget_tokens": budget} if budget < limit else None
     return thinking
 
 

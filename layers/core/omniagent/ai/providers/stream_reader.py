@@ -243,6 +243,7 @@ class ModelStreamReader(ABC):
         """Return the last events. Raises `ModelStreamBroken` if the API has not said how the answer ended."""
         if self.finished is None:
             raise ModelStreamBroken("the model's stream ended before its end")
+        self._add()
         return [*self._events, *self._sources, self.finished]
 
     def continuation(self, body: Json) -> Json:

@@ -11,13 +11,11 @@ from urllib.parse import urlsplit
 from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.api_provider import AnswerTool, ApiProvider, Conversation, SentMessage, to_json
 from omniagent.ai.providers.llm_provider import OTHER_NAMES, Json, ModelRequest, ToolSpec
-from omniagent.ai.providers.model_rules import ModelRules, is_thinking
+from omniagent.ai.providers.model_rules import DEFAULT_MAX_TOKENS, ModelRules, is_thinking
 from omniagent.ai.providers.stream_reader import Call, ModelStreamReader, objects_of, tokens_at
 from omniagent.errors import ModelStreamBroken
 from omniagent.messages import Part, ReasoningPart, TextPart, ToolPart, Usage
 
-DEFAULT_MAX_TOKENS: Final = 16_384
-"""The API requires a limit; Bedrock reserves it from the account's quota."""
 MAX_STRICT_TOOLS: Final = 20
 MAX_PAUSES: Final = 10
 """How often an answer may pause to be continued."""
@@ -182,8 +180,8 @@ class AnthropicMessages(ApiProvider):
     def _headers(self) -> Mapping[str, str]:
         return {"anthropic-version": "2023-06-01"}
 
-    def _parameters(self, request: ModelRequest, limit_field: str = "") -> Json:
-        return {"max_tokens": DEFAULT_MAX_TOKENS, **super()._parameters(request, limit_field)}
+    def _parameters(self, request: ModelRequest) -> Json:
+        return {"max_tokens": DEFAULT_MAX_TOKENS, **super()._parameters(request)}
 
     def _body(
         self, request: ModelRequest, parameters: Json, conversation: Conversation, tool: AnswerTool | None
@@ -194,7 +192,8 @@ class AnthropicMessages(ApiProvider):
             config["format"] = {"type": "json_schema", "schema": request.output.schema}
         if request.tools and parallel is not None:
             choice = {"type": "auto", "disable_parallel_tool_use": not parallel}
-        choice = parameters.get("tool_choice") or choice
+        if isinstance(chosen := parameters.get("tool_choice"), dict):
+            choice = chosen
         if tool is not None:
             choice = choice | ({"type": "tool", "name": tool.name} if tool.is_only_tool else {"type": "any"})
         if choice.get("type") in {"any", "tool"} and (is_thinking(parameters) or not rules.forced_tool):

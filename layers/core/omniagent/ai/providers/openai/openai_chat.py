@@ -64,7 +64,6 @@ class ChatDialect:
 
 class OpenAIChat(OpenAIProvider):
     path = "/chat/completions"
-    limit_field = "max_completion_tokens"
     effort_path = ("reasoning_effort",)
     output_field = ("response_format",)
     stream_fields: ClassVar[Json] = {"stream": True, "stream_options": {"include_usage": True}}
@@ -74,13 +73,21 @@ class OpenAIChat(OpenAIProvider):
         tags = self.options.think_tags
         self._reader = partial(ThinkingReader, tags) if tags else ChatReader
 
-    def _parameters(self, request: ModelRequest, limit_field: str = "") -> Json:
+    def _limit_field(self, model: str) -> str:
+        return self._dialect(model).limit_field
+
+    def _dialect(self, model: str) -> ChatDialect:
+        return ChatDialect(model, self.options.base_url or "")
+
+    def _parameters(self, request: ModelRequest) -> Json:
         model = request.overrides.model or self.model
-        dialect = ChatDialect(model, self.options.base_url or "")
-        parameters = super()._parameters(request, limit_field or dialect.limit_field)
+        parameters = super()._parameters(request)
         takes = self._rules(model).chat_tools if request.tools else "yes"
         if takes == "no":
-            raise ConfigurationError(f"{model} calls tools only on the Responses API: set OPENAI_API=responses")
+            raise ConfigurationError(
+                f"{model} calls tools only on the Responses API: set OPENAI_API=responses, "
+                "and name it without openai-chat/"
+            )
         if takes == "without reasoning" and "reasoning" not in parameters:
             parameters["reasoning_effort"] = "none"
         return parameters
@@ -88,7 +95,7 @@ class OpenAIChat(OpenAIProvider):
     def _body(
         self, request: ModelRequest, parameters: Json, conversation: Conversation, tool: AnswerTool | None
     ) -> Json:
-        dialect = ChatDialect(parameters["model"], self.options.base_url or "")
+        dialect = self._dialect(parameters["model"])
         has_marks = self._is_identified and self._rules(dialect.model).cache_marks
         system = "\n\n".join(filter(None, (conversation.instructions, conversation.changing)))
         sent = [{"role": "system", "content": system}] if system else []

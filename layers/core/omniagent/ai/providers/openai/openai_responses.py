@@ -121,16 +121,19 @@ class ResponseReader(ModelStreamReader):
 
     def _item(self, item: Json, index: object, *, is_done: bool) -> None:
         if item["type"] == "function_call":
-            call = self._by_index.get(index) or self._open_call(index, item["call_id"], item["name"])
+            # Some servers number every call 0.
+            call = self._by_index.get(index) if is_done else None
+            call = call or self._open_call(index, item["call_id"], item["name"])
             if not is_done:
                 return
             if (arguments := item["arguments"]) and not call.pieces:
                 self._delta(call, arguments if isinstance(arguments, str) else to_json(arguments))
             self._close_call(call)
         elif item["type"] == "reasoning" and is_done:
-            sealed = {"id": item["id"], "summary": item.get("summary") or []}  # required, but it may be empty
-            secret = item.get("encrypted_content")
-            self._end_reasoning({**sealed, "encrypted_content": secret} if secret else None)
+            sealed = None
+            if secret := item.get("encrypted_content"):  # the summary is required with it, but may be empty
+                sealed = {"id": item["id"], "summary": item.get("summary") or [], "encrypted_content": secret}
+            self._end_reasoning(sealed)
 
     def _annotated(self, annotation: Json) -> None:
         """Note a source. A `file_path` is the answer's own file."""
@@ -180,7 +183,7 @@ class OpenAIResponses(OpenAIProvider):
         if tool is not None:
             body["tool_choice"] = {"type": "function", "name": tool.name} if tool.is_only_tool else "required"
         if request.output is not None:
-            body.setdefault("text", {"format": {"type": "json_schema", **vars(request.output)}})
+            body["text"] = {"format": {"type": "json_schema", **vars(request.output)}, **body.get("text", {})}
         # Models that do not reason refuse a request for encrypted reasoning.
         if rules.reasons or "reasoning" in body:
             body.setdefault("include", ["reasoning.encrypted_content"])
