@@ -21,3 +21,8 @@ ROOT = HOME if IS_REPOSITORY else find_project(Path.cwd()) or Path.cwd()
 def command(text: str) -> str:
     """Return how a command is typed here: `make run` in the repository, `omniagent run` in a project."""
     return f"{'make' if IS_REPOSITORY else 'omniagent'} {text}"
+
+
+def page(name: str) -> str:
+    """Return where a page of the documents is."""
+    return f"docs/{name}" if IS_REPOSITORY else str(HOME / "docs" / name)

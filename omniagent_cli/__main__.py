@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -13,6 +14,8 @@ from omniagent_cli.errors import CommandError
 
 Run = Callable[[list[str]], int]
 FOLDER = Path(__file__).resolve().parent
+SHIPPED = FOLDER / "shipped" if (FOLDER / "shipped").is_dir() else FOLDER.parent
+"""`local`, `scripts` and `docs`: a folder of the wheel, in our repository beside this package."""
 OURS = {"local", "omniagent", "omniagent_cli", "scripts"}
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")
 HELP = f"""omniagent {omniagent.__version__}: a session-aware AI chat backend for AWS Lambda
@@ -35,6 +38,8 @@ In a project:
   omniagent start-all    let them run again: STAGE=dev
 
   omniagent upgrade      bring our files in the project to the version of this command; yours stay as they are
+
+The documents: {SHIPPED / "docs"}
 """
 
 
@@ -78,9 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name in {"version", "--version"}:
         print(omniagent.__version__)
         return 0
-    # `local` and `scripts` are in the wheel's `shipped`, and in our repository beside this package.
-    shipped = FOLDER / "shipped"
-    sys.path.insert(0, str(shipped if shipped.is_dir() else FOLDER.parent))
+    sys.path.insert(0, str(SHIPPED))
     try:
         return _command(name)(_without_variables(rest))
     except CommandError as error:
@@ -119,14 +122,15 @@ def _check_version(command: str, project: Path) -> None:
 
 
 def _without_variables(arguments: list[str]) -> list[str]:
-    """Set the variables among the arguments, as make does, and return the others."""
-    for variable in filter(VARIABLE.match, arguments):
-        name, _, value = variable.partition("=")
-        os.environ[name] = value
+    """Set the variables among the arguments, as make does, and return the others, those in ARGS included."""
+    variables = dict(each.split("=", 1) for each in arguments if VARIABLE.match(each))
+    os.environ |= variables
     # A mirror of PyPI that pip was told of serves uv as well.
     if index := os.environ.get("PIP_INDEX_URL"):
         os.environ.setdefault("UV_DEFAULT_INDEX", index)
-    return [argument for argument in arguments if not VARIABLE.match(argument)]
+    named = [variables[name] for name in ("FUNCTION", "EVENT") if name in variables]
+    others = [argument for argument in arguments if not VARIABLE.match(argument)]
+    return [*named, *others, *shlex.split(variables.get("ARGS", ""))]
 
 
 if __name__ == "__main__":

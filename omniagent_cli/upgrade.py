@@ -38,7 +38,8 @@ def upgrade(project: Path) -> None:
     write(project, new | {MANIFEST: manifest(new)})
     # What was built of the old version. SAM's cache would not see each change.
     shutil.rmtree(project / ".aws-sam", ignore_errors=True)
-    print(f"{project.name} was of omniagent {before} and is of {now}. Our files that changed: {len(changed)}.")
+    versions = f"is of omniagent {now}" if before == now else f"was of omniagent {before} and is of {now}"
+    print(f"{project.name} {versions}. Our files that changed: {len(changed)}.")
     for path in sorted(changed):
         print(f"  {path}")
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from local.cloudformation import Document
+from local.places import page
 from local.template import ROOT, TEMPLATE
 
 PLACEHOLDER = "PUT-THE-ARN-HERE"
@@ -73,9 +74,8 @@ def parameter_findings(parameters: Mapping[str, str]) -> Iterator[Finding]:
         if value is None:
             yield error(f"{name} has no value. {spec['Description']}")
         elif value == PLACEHOLDER:
-            yield error(
-                f"{name} is still the placeholder. Create the secret (docs/deploy.md, step 2) and put its ARN there."
-            )
+            how = f"Create the secret ({page('deploy.md')}, step 2) and put its ARN there."
+            yield error(f"{name} is still the placeholder. {how}")
         else:
             yield from _value_findings(name, str(value), spec)
     yield from _origin_findings(parameters.get("CorsOrigins", ""))

@@ -25,7 +25,7 @@ from pymongo.errors import InvalidURI, OperationFailure, PyMongoError
 from local.cloudformation import Document, TemplateError
 from local.emulator.limits import Limits
 from local.packages import project_environment
-from local.places import command
+from local.places import command, page
 from local.processes import ServiceError
 from local.template import ROOT, TEMPLATE, Template
 from omniagent.app.on_lambda import SECRET_KEYS
@@ -162,7 +162,8 @@ def _secret(session: boto3.Session, arn: str, keys: tuple[str, ...]) -> str:
 def _secret_problem(name: str, arn: str, problem: ClientError) -> Iterator[Finding]:
     code = problem.response.get("Error", {}).get("Code", "")
     if code == "ResourceNotFoundException":
-        yield error(f"{name}: there is no secret {arn}. Create it (docs/deploy.md, step 2), and copy its whole ARN.")
+        how = f"Create it ({page('deploy.md')}, step 2), and copy its whole ARN."
+        yield error(f"{name}: there is no secret {arn}. {how}")
     else:
         yield warning(
             f"{name} could not be checked ({code}): you may not read it. The functions get their own permission."
@@ -197,7 +198,7 @@ def mongodb_findings(uri: str) -> Iterator[Finding]:
         except PyMongoError:
             yield warning(
                 "MongoDB could not be reached from here. Lambda's addresses are not yours: allow them in the cluster's "
-                "network access (docs/deploy.md, step 1)."
+                f"network access ({page('deploy.md')}, step 1)."
             )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import omniagent
 import omniagent.providers
 import omniagent.server
+import omniagent.stores
 import omniagent.testing
 from local.template import ROOT
 from omniagent.ai.providers.model_rules import FAMILIES, FILE_KINDS, ModelRules
@@ -22,7 +23,7 @@ from omniagent.lazy import public_imports
 from omniagent.settings import Settings, env_name
 from scripts.capacity import bottleneck_table, capacity_table
 
-PUBLIC_MODULES = (omniagent, omniagent.providers, omniagent.server, omniagent.testing)
+PUBLIC_MODULES = (omniagent, omniagent.providers, omniagent.server, omniagent.stores, omniagent.testing)
 README = ROOT / "README.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 DOCS = ROOT / "docs"

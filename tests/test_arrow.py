@@ -60,6 +60,7 @@ ALLOWED = LEAVES | _table(
     server: ai.operator app http lazy
     lambda_runtime: aws.client http invocation network tracing
     providers: ai.providers lazy messages
+    stores: lazy persistence session turns
     testing: ai.providers budget lazy session turns"""
 )
 

@@ -46,22 +46,13 @@ def test_each_public_name_is_documented(module: ModuleType, name: str) -> None:
     assert text not in [inspect.getdoc(base) for base in getattr(getattr(module, name), "__mro__", ())[1:]]
 
 
-RUNTIME_TYPES = {
-    *("SessionState", "Change", "RollingSummary", "OpenTurns", "SessionAddress"),
-    *("Chunk", "Signals", "MongoDB", "Catalog"),
-}
-"""What the runtime passes to sessions, stores, registries and the application. A team hands those on and calls none of
-the methods that take them.
-"""
-
-
 def test_each_type_that_a_public_name_takes_or_returns_is_public() -> None:
     public = {getattr(module, name) for module, name in PUBLIC if isinstance(getattr(module, name), type)}
     functions = [function for module, name in PUBLIC for function in _callables(getattr(module, name))]
     used = {each for function in functions for each in _types(_hints(function))}
     # The errors are a public module.
     missing = {each.__name__ for each in used - public if each.__module__ != errors.__name__}
-    assert missing == RUNTIME_TYPES
+    assert missing == set()
 
 
 def _callables(value: Any) -> Iterator[Any]:

@@ -139,6 +139,10 @@ async def schemaless(city: threading.Event) -> str:
     return ""
 
 
+async def unreadable(city: "1 / 0") -> str:  # type: ignore[valid-type]  # noqa: UP037 - that is the mistake
+    return ""
+
+
 async def pydantics_own(model_config: str) -> str:
     return ""
 
@@ -160,6 +164,8 @@ def variadic(*cities: str) -> str:
         (method, "method is a method: decorate a function, or write tool"),
         (underscored, "underscored: '_city' cannot be a parameter: give it another name"),
         (schemaless, "schemaless: its parameters make no schema"),
+        (unreadable, "unreadable: its signature cannot be read: division by zero"),
+        (max, "max: its signature cannot be read: no signature found"),
         (pydantics_own, "pydantics_own: 'model_config' cannot be a parameter: give it another name"),
         (unannotated, "annotate the parameter 'city' with its type"),
         (variadic, "parameter 'cities' must be an ordinary one"),

@@ -57,6 +57,8 @@ def test_help_lists_every_command(bare: Environment) -> None:
     done = bare.run("omniagent", "--help")
     for command in ("new", "run", "chat", "test", "preflight", "deploy", "smoke", "turns", "stop-all", "upgrade"):
         assert f"  omniagent {command} " in done.stdout
+    documents = Path(done.stdout.split()[-1])
+    assert all((documents / page).is_file() for page in ("package.md", "deploy.md", "../README.md"))
     assert bare.run("omniagent").stdout == done.stdout
     assert bare.run("omniagent", "--version").stdout == f"{HERE}\n"
 

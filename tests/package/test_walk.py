@@ -175,7 +175,7 @@ def test_a_project_is_made_run_killed_approved_built_and_upgraded(
     check_build(project, package)
     assert '__version__ = "9.0.0"' in (project / ".build/here/CoreLayer/python/omniagent/__init__.py").read_text()
 
-    assert "1 passed" in environment.run_in(project, "omniagent", "test", "-q").stdout
+    assert "1 passed" in environment.run_in(project, "omniagent", "test", "ARGS=-q").stdout
     with running(environment, project, "--template", str(template)) as (http, _):
         assert http.get("/local/info").json()["versions"]["omniagent"] == "9.0.0"
         assert answers(http) == before

@@ -76,7 +76,7 @@ def copy_sources(folder: Path) -> Path:
     """Copy everything that git has, as it is now."""
     listed = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, text=True)
     for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file() and not name.startswith(("bench/", "examples/", "docs/")):
+        if (ROOT / name).is_file() and not name.startswith(("bench/", "examples/")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     return folder

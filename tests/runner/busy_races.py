@@ -20,7 +20,7 @@ from omniagent.providers import ModelRequest
 from omniagent.session.live import SessionMessage
 from omniagent.settings import Busy
 from omniagent.testing import ScriptedModel, ToolCall
-from tests.runner.processes import Process, bury
+from tests.runner.processes import Process, cancel_all_but
 from tests.runner.sessions import Sessions
 
 LEASE_SECONDS = 10.0
@@ -269,4 +269,4 @@ async def _one(race: Race) -> None:
     try:
         await race.run()
     finally:
-        await bury(living)
+        await cancel_all_but(living)

@@ -86,7 +86,7 @@ class FaultyProcess(Process):
         await asyncio.sleep(0)
 
 
-async def bury(living: "set[asyncio.Task[Any]]") -> None:
+async def cancel_all_but(living: "set[asyncio.Task[Any]]") -> None:
     """End all tasks but these. Those of dead processes wait for ever: each is cancelled until it ends."""
     while others := asyncio.all_tasks() - living:
         for task in others:

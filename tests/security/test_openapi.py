@@ -97,6 +97,7 @@ def test_every_answer_is_one_that_the_document_describes(
 def test_each_route_has_a_name_and_each_of_its_errors_the_shape_of_a_problem(world: World) -> None:
     for name in world.functions:
         document = world.client().get(f"http://{name}{DOCUMENTS[name]}").json()
+        assert [server["url"] for server in document["servers"]] == ["/"]
         operations = [operation for path in document["paths"].values() for operation in path.values()]
         assert len({operation["operationId"] for operation in operations}) == len(operations)
         for operation in operations:

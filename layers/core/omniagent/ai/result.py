@@ -1,7 +1,7 @@
 """The results of a run: `RunResult` and `AnswerStream`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
@@ -69,6 +69,10 @@ class RunResult(Generic[Output_co]):
     @property
     def usage(self) -> Usage:
         return self.message.usage
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return self.message.metadata
 
     @property
     def message_id(self) -> str:

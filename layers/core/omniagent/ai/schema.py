@@ -100,14 +100,17 @@ def read_signature(function: Callable[..., Any], name: str) -> tuple[type[BaseMo
         raise ConfigurationError(f"tool {name}: it yields: return one value, and use context.emit for progress")
     try:
         hints = get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters.values()
     except NameError as exc:
         raise ConfigurationError(
             f"tool {name}: the annotation {exc.name!r} is not known at run time: "
             "import it at the top of the module, outside of TYPE_CHECKING"
         ) from exc
+    except Exception as exc:  # an annotation in quotes may be any code, and a built-in may have no signature
+        raise ConfigurationError(f"tool {name}: its signature cannot be read: {exc}") from exc
     fields: dict[str, Any] = {}
     contexts: list[str] = []
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in parameters:
         _check_parameter(parameter, hints, name)
         hint = hints[parameter.name]
         if _is_context(hint):

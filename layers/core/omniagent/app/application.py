@@ -145,9 +145,6 @@ class Application:
         if self._adapter is not None:
             await self._adapter.build_indexes()
 
-    async def catalog(self) -> Catalog:
-        return Catalog(await self.store())
-
     async def count_request(self, user: str, category: str | None) -> None:
         """Count a request that calls no model, but costs the database. Raises `TooManyRequests`."""
         budget = self.project.budgets.get(category or "", self.settings.budget)
@@ -181,7 +178,7 @@ class Application:
 
     async def runner_of_request(self, request_id: str) -> "tuple[TurnOperator, str]":
         """Return the runner of the session that a request belongs to, and the id of the answer that contains it."""
-        key, message_id = await (await self.catalog()).find_request(request_id)
+        key, message_id = await Catalog(await self.store()).find_request(request_id)
         return await self.runner_of_key(key), message_id
 
     async def _runner_of(self, opening: Awaitable[MongoSessionManager]) -> "TurnOperator":
@@ -218,7 +215,7 @@ class Application:
 
         Returns False if such a job is queued already.
         """
-        catalog = await self.catalog()
+        catalog = Catalog(await self.store())
         try:
             is_new = await catalog.note_summary_queued(key, rebuild=rebuild)
             if is_new:
@@ -231,7 +228,7 @@ class Application:
     async def end_summary(self, key: str, *, rebuild: bool, is_done: bool) -> None:
         """Record that a summary job is done, or queue the rest of it."""
         if is_done:
-            await (await self.catalog()).note_summary_done(key, rebuild=rebuild)
+            await Catalog(await self.store()).note_summary_done(key, rebuild=rebuild)
         else:
             await self._send_summary(key, rebuild=rebuild)
 
@@ -244,7 +241,7 @@ class Application:
 
         event = TurnEvent.of(key, answer)
         await self.queue_job({"kind": "webhook", "session_id": key, "event": event.model_dump(mode="json")})
-        await (await self.catalog()).note_announced(key, answer.id, event.id)
+        await Catalog(await self.store()).note_announced(key, answer.id, event.id)
 
     @asynccontextmanager
     async def job(self, key: str, traceparent: str) -> AsyncIterator[None]:

@@ -17,6 +17,7 @@ from omniagent.app.sweep import Sweeper, finish
 from omniagent.app.webhook import TurnEvent, deliver
 from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, TooManyTurns, TurnInProgress
 from omniagent.invocation import deadline
+from omniagent.persistence.catalog import Catalog
 from omniagent.session.ids import ID_PATTERN, new_id, session_key, user_id_of
 from omniagent.session.query import Query
 from omniagent.settings import Busy
@@ -117,7 +118,7 @@ class SweepJob(RunJob):
             await application.queue_run(address.key)
         announced = 0
         if application.settings.webhook_url:
-            catalog, before = await application.catalog(), datetime.now(UTC) - UNANNOUNCED_AFTER
+            catalog, before = Catalog(await application.store()), datetime.now(UTC) - UNANNOUNCED_AFTER
             for key, answer in await catalog.unannounced(before, UNANNOUNCED_PIECE):
                 await application.announce(key, answer)
                 announced += 1
@@ -174,7 +175,7 @@ class ListJob(RunJob):
     kind: Literal["turns"]
 
     async def do(self, application: Application) -> dict[str, Any]:
-        found = await (await application.catalog()).live_turns(LISTED_SESSIONS)
+        found = await Catalog(await application.store()).live_turns(LISTED_SESSIONS)
         turns = [info | {"id": f"{info['session_id']}/{info['message_id']}"} for info in found]
         return {"status": "listed", "turns": to_jsonable_python(turns)}
 

@@ -11,6 +11,7 @@ from omniagent.ai.runner import TimeLeft, until
 from omniagent.app.application import Application
 from omniagent.errors import BudgetExceeded, Forbidden, NotFound, OmniAgentError
 from omniagent.invocation import deadline
+from omniagent.persistence.catalog import Catalog
 from omniagent.session.ids import session_key, user_id_of
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class SummaryJobs:
         once.
         """
         runner = await self._application.runner_of_key(job.key)
-        rebuild, catalog = job.rebuild, await self._application.catalog()
+        rebuild, catalog = job.rebuild, Catalog(await self._application.store())
         if rebuild and queued and await catalog.summary_is_current(await catalog.get(job.key), rebuild=True):
             rebuild = False
         result = await runner.summarize(rebuild=rebuild, time_left=time_left)

@@ -69,7 +69,7 @@ SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
 async def _catalog(application: ProcessApplication) -> Catalog:
-    return await application.catalog()
+    return Catalog(await application.store())
 
 
 SessionCatalog = Annotated[Catalog, Depends(_catalog)]
@@ -158,7 +158,7 @@ async def list_sessions(
 ) -> SessionList:
     """List the caller's sessions, most recently used first. A search counts as a request of the caller's budget."""
     user_id = user_id_of(caller.client_id)
-    catalog = await application.catalog()
+    catalog = Catalog(await application.store())
     if not search:
         return SessionList.of(await catalog.list_page(user_id, limit=limit, before=before), {})
     await application.count_request(caller.client_id, caller.category)
