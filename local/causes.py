@@ -16,11 +16,16 @@ _LEVELS = frozenset({"WARNING", "ERROR", "CRITICAL"})
 _FRAME = re.compile(r'File "([^"<]+)",? [Ll]ine (\d+)')
 # Python's own modules and installed packages are in folders such as `python3.13`, or `python` in a built layer.
 _NOT_OWN = re.compile(r"/(?:python(?:3\.\d+)?|omniagent|runtime)/")
+_SYNTAX = re.compile(r"Runtime\.UserCodeSyntaxError: Syntax error in module '[^']*'")
+_CHAINED = "\nThe above exception was the direct cause of"
 _DIED = re.compile(r"(?:RequestId: (\S+) )?Error: (Runtime exited.*|Task timed out.*)")
 # Advice for common failures, by their text in the log. The first match counts.
 _ADVICE = (
     ("insufficient_quota", "The API key's account has no quota left. Check its billing, or use another key."),
-    ("status_code 401", "The model's API rejected the key. Check OPENAI_API_KEY and restart."),
+    (
+        "status_code 401",
+        "The model's API rejected the key. Enter another one on the page, or check OPENAI_API_KEY and restart.",
+    ),
     ("status_code 403", "The model's API does not allow this key. Check its project and the model's name."),
     (
         "status_code 404",
@@ -81,6 +86,11 @@ class Place:
     line: int
 
     @property
+    def title(self) -> str:
+        """The sentence that says where a project cannot be imported."""
+        return f"{self.file.name} does not load, line {self.line}"
+
+    @property
     def text(self) -> str:
         """The line itself, empty if the file cannot be read."""
         try:
@@ -96,6 +106,14 @@ def place_of(traceback: str) -> Place | None:
         if not _NOT_OWN.search(file.removeprefix(str(ROOT))):
             return Place(Path(file), int(line))
     return None
+
+
+def cause_of(traceback: str) -> str:
+    """Return what was raised first in a traceback, and the line of the team's own source that it came from."""
+    first = traceback.partition(_CHAINED)[0]
+    place = place_of(first)
+    where = f" ({place.file.name}, line {place.line})" if place else ""
+    return f"{_last_line(first)}{where}"
 
 
 def start_of(function: str) -> str:
@@ -129,8 +147,12 @@ def _read(function: str, line: str) -> tuple[str, Cause] | None:
         return None
     traceback = traceback_of(record)
     error = ": ".join(str(record[name]) for name in ("errorType", "errorMessage") if record.get(name))
-    cause = str(record.get("cause") or error or traceback.strip().rpartition("\n")[2])
+    cause = str(record.get("cause") or _SYNTAX.sub("SyntaxError", error) or _last_line(traceback))
     advice = next((text for name, text in _ADVICE if name in cause), "")
     message = str(record.get("message") or "the function failed")
     request_id = str(record.get("request_id") or record.get("requestId") or "")
     return request_id, Cause(function, message, cause, advice, traceback)
+
+
+def _last_line(traceback: str) -> str:
+    return traceback.strip().rpartition("\n")[2]

@@ -73,7 +73,11 @@ class Controls:
         return {**told, "offline": offline, **({"model": "offline"} if offline else {})}
 
     async def _agent(self, request: LocalRequest) -> Any:
-        return await self._info.agent(request.query.get("agent", ""))
+        """Describe an agent with the model that answers the tab."""
+        agent = await self._info.agent(request.query.get("agent", ""))
+        if request.choice is None:
+            return {**agent, "offline": self._models.has_offline}
+        return {**agent, "model": agent.get("own_model") or request.choice.name}
 
     async def _tell_models(self, request: LocalRequest) -> Any:
         own = (await self._info.agent()).get("own_model")

@@ -216,7 +216,7 @@ class Front:
         if not started:
             extra["code"] = "not_loaded"
             if place := next(filter(None, (place_of(cause.traceback) for cause in reversed(causes))), None):
-                extra["title"] = f"{place.file.name} does not load, line {place.line}"
+                extra["title"] = place.title
                 why = f"{why}\n{place.text}".strip()
         await _problem(exchange, 502, why, cors, extra)
 

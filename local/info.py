@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import omniagent
+from local.causes import place_of
 from local.packages import environment_of
 from local.processes import ServiceError
 from local.template import Function
@@ -26,7 +27,7 @@ TOLD = (
     "name_sessions",
 )
 READ = ("openai_api", *TOLD)
-SHOWN = ("id", "title", "description", "suggestions", "error")
+SHOWN = ("id", "title", "description", "suggestions", "problem")
 # Runs in the functions' environment: a project may need packages that only they have.
 DESCRIBE = Path(__file__).with_name("describe_project.py")
 READ_SECONDS = 30
@@ -88,7 +89,8 @@ class StackInfo:
         except (IndexError, OSError, ServiceError, ValueError, subprocess.SubprocessError) as error:
             settings = self._of_the_environment()
             self._settings = {name: getattr(settings, name) for name in ("model", *READ)}
-            self._agents = [{"error": str(getattr(error, "stderr", None) or error).strip()}]
+            said = str(getattr(error, "stderr", None) or error).strip()
+            self._agents = [{"error": said, "problem": _problem(said)}]
         else:
             self._settings, self._agents = described["settings"], described["agents"]
             self._has_rule = described["has_rule"]
@@ -116,3 +118,11 @@ class StackInfo:
             return Settings.from_env(self._environment)
         except ConfigurationError:
             return Settings()
+
+
+def _problem(error: str) -> dict[str, str]:
+    """Return why a project cannot be read as the page shows it: the place, then what was raised and the line."""
+    said = error.rpartition("\n")[2]
+    if place := place_of(error):
+        return {"title": place.title, "detail": f"{said}\n{place.text}".strip()}
+    return {"title": "The project does not load", "detail": said}

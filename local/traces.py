@@ -12,7 +12,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
+from local.causes import cause_of
 from local.emulator.http import BodyTooLarge, Exchange
+from omniagent.errors import ToolFailed
 from omniagent.tracing.attributes import (
     DB_SYSTEM,
     SESSION_ID,
@@ -49,7 +51,10 @@ class SpanEvent:
 
 @dataclass(frozen=True)
 class Span:
-    """A finished span. `kind` is OpenInference's, REQUEST or DB; times are in milliseconds, `*_ms` since the epoch."""
+    """A finished span. `kind` is OpenInference's, REQUEST or DB; times are in milliseconds, `*_ms` since the epoch.
+
+    `cause` is what a tool of the team raised, and where: its exception only says what the model reads.
+    """
 
     id: str
     parent_id: str | None
@@ -61,6 +66,7 @@ class Span:
     status: str
     attributes: Mapping[str, Any]
     events: list[SpanEvent]
+    cause: str
 
 
 @dataclass(frozen=True)
@@ -199,6 +205,10 @@ def _sent(request: ExportTraceServiceRequest) -> Iterator[trace_pb2.Span]:
 def _read(sent: trace_pb2.Span) -> _Received:
     attributes = _attributes(sent.attributes)
     duration = sent.end_time_unix_nano - sent.start_time_unix_nano
+    events = [
+        SpanEvent(event.name, event.time_unix_nano / NANOSECONDS_PER_MILLISECOND, _attributes(event.attributes))
+        for event in sent.events
+    ]
     span = Span(
         id=sent.span_id.hex(),
         parent_id=sent.parent_span_id.hex() or None,
@@ -209,13 +219,17 @@ def _read(sent: trace_pb2.Span) -> _Received:
         duration_ms=duration / NANOSECONDS_PER_MILLISECOND,
         status=_STATUS.get(sent.status.code, "unset"),
         attributes={name: value for name, value in attributes.items() if name not in _COMMON},
-        events=[
-            SpanEvent(event.name, event.time_unix_nano / NANOSECONDS_PER_MILLISECOND, _attributes(event.attributes))
-            for event in sent.events
-        ],
+        events=events,
+        cause=next((cause_of(stack) for event in events if (stack := _stack_of_crash(event))), ""),
     )
     of_turn = SESSION_ID in attributes and TURN_NUMBER in attributes
     return _Received(span, _TurnKey(attributes[SESSION_ID], attributes[TURN_NUMBER]) if of_turn else None)
+
+
+def _stack_of_crash(event: SpanEvent) -> str:
+    """Return the traceback of a tool that raised anything but a `ToolError`."""
+    is_crash = str(event.attributes.get("exception.type", "")).endswith(f".{ToolFailed.__name__}")
+    return str(event.attributes.get("exception.stacktrace", "")) if is_crash else ""
 
 
 def _kind(sent: trace_pb2.Span, attributes: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 Results = Sequence[tuple[str, str]]
 """Name and output of each tool that was called."""
@@ -59,18 +60,36 @@ def _refund(results: Results) -> str | None:
     return f"I have not paid anything back for order 1001.{because}\n\nShall I do something else about it?"
 
 
-_ANSWERS: dict[str, Callable[[Results], str | None]] = {
-    "what is 17.5% of 2,340 and what time is it in tokyo?": _tools,
-    "please refund order 1001, 80 euros": _refund,
-    "write a python function that checks whether a number is prime": lambda _: _PRIME,
-    "compare lambda with containers for a chat backend": lambda _: _COMPARE,
+@dataclass(frozen=True)
+class _Written:
+    """The name of a chat that begins with a suggestion, and the answer to it."""
+
+    title: str
+    answer: Callable[[Results], str | None]
+
+
+_WRITTEN = {
+    "what is 17.5% of 2,340 and what time is it in tokyo?": _Written("17.5% and Tokyo time", _tools),
+    "please refund order 1001, 80 euros": _Written("Refund of order 1001", _refund),
+    "write a python function that checks whether a number is prime": _Written("Prime numbers", lambda _: _PRIME),
+    "compare lambda with containers for a chat backend": _Written("Lambda or containers", lambda _: _COMPARE),
 }
 
 
 def answer(prompt: str, results: Results) -> str | None:
     """Return the answer to a suggestion once its tools have returned, else None."""
-    written = _ANSWERS.get(" ".join(prompt.lower().split()))
-    return written(results) if written else None
+    written = _WRITTEN.get(_normal(prompt))
+    return written.answer(results) if written else None
+
+
+def title(prompt: str) -> str | None:
+    """Return the name of a chat that begins with a suggestion, else None."""
+    written = _WRITTEN.get(_normal(prompt))
+    return written.title if written else None
+
+
+def _normal(prompt: str) -> str:
+    return " ".join(prompt.lower().split())
 
 
 def _text(output: str) -> str:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from local.model import demo
 from local.model.conversation import Conversation
 from local.model.legible import legible
 from local.model.markers import plain
@@ -85,6 +86,8 @@ def title(conversation: Conversation) -> str:
     # Headings are the application's words, and say nothing of what was talked about.
     known = "\n".join(line for line in before.splitlines() if not line.startswith("#"))
     for text in [*said, known]:
+        if written := demo.title(text):
+            return written
         if _is_about_something(text):
             return " ".join(text.split()[:TITLE_WORDS]).rstrip(",;:.?! ")
     return "A Short Friendly Chat"

@@ -186,7 +186,7 @@ export class Api {
    * Break something of the stack that answers a session.
    * @param {string} what
    * @param {string} sessionId
-   * @returns {Promise<{ seconds?: number }>} After which it is mended by itself.
+   * @returns {Promise<{ pids: number[], seconds?: number }>} After so many seconds it is mended by itself.
    */
   async break(what, sessionId) {
     return (await this.#fetch("", "/local/break", { method: "POST", body: { what, session_id: sessionId } })).json();

@@ -51,6 +51,8 @@ class App {
   #drawer = new Drawer();
   #events = new EventLogView();
   #agent = new AgentView();
+  /** The name of the first agent, also while its source does not load. */
+  #product = "OmniAgent";
   /** @type {string | undefined} The agent that the panel shows. */
   #described;
   #agents = new AgentPicker((id) => {
@@ -142,6 +144,7 @@ class App {
     this.#activity.addEventListener("stack", () => this.#onStackChange());
     this.#activity.addEventListener("reach", this.#render);
     this.#info = null;
+    this.#product = "OmniAgent";
     if (changed && location.hash) history.replaceState(null, "", location.pathname);
     this.#route();
     const api = this.#api;
@@ -370,7 +373,7 @@ class App {
   /** Whether the stack can be reached, and its agent loaded. */
   #stackState() {
     if (this.#activity?.isLost || this.#sessions.error?.isOffline) return "gone";
-    return this.#info?.agents?.[0]?.error ? "broken" : "";
+    return this.#info?.agents?.[0]?.problem ? "broken" : "";
   }
 
   #show() {
@@ -380,9 +383,9 @@ class App {
     byId("chat-name").textContent = name;
     const agents = this.#info?.agents ?? [];
     const agent = agents.find(({ id }) => id === this.#agentId) ?? agents[0];
-    const product = agents[0]?.title || "OmniAgent";
-    document.title = session?.name ? `${name} · ${product}` : product;
-    byId("brand-name").textContent = product;
+    this.#product = agents[0]?.title || this.#product;
+    document.title = session?.name ? `${name} · ${this.#product}` : this.#product;
+    byId("brand-name").textContent = this.#product;
     this.#composer.asks = agent?.title ?? "";
     const isNew = !session && !this.#chat.messages.length && this.#chat.phase === "idle";
     this.#agents.update(this.#info, { id: this.#agentId, isNew });

@@ -113,10 +113,11 @@
  * @property {AgentTitle[]} [agents] The default first.
  * @property {boolean} [has_rule] Whether the project's rule chooses where nobody did.
  *
- * @typedef {{ id?: string, title?: string, description?: string, suggestions?: string[], error?: string }} AgentTitle
+ * @typedef {{ id?: string, title?: string, description?: string, suggestions?: string[], problem?: { title: string, detail: string } }} AgentTitle
  *
+ * @typedef {{ function: string, pid: number, state: string, here: boolean }} Process
  * @typedef {object} Processes What `/local/processes` tells.
- * @property {{ function: string, pid: number, state: string, here: boolean }[]} processes
+ * @property {Process[]} processes
  * @property {{ of: string, records: number, runs: number, age_ms: number } | null} journal Of the newest turn, `of`.
  *
  * @typedef {object} ModelOptions What `/local/models` tells.
@@ -128,8 +129,9 @@
  * @typedef {{ name: string, description: string, parameters: object }} AgentTool
  * @typedef {object} AgentDescription What `/local/agent` tells; with `error` nothing else.
  * @property {string} [error]
- * @property {string} [name]
+ * @property {string} [title]
  * @property {string} [model]
+ * @property {boolean} [offline] Whether the offline model stands in for it.
  * @property {string} [instructions]
  * @property {string | null} [made_by] The functions that write instructions.
  * @property {AgentTool[]} [tools]
@@ -144,6 +146,7 @@
  * @property {string} status
  * @property {Record<string, unknown>} attributes
  * @property {{ name: string, at_ms: number, attributes: Record<string, unknown> }[]} events
+ * @property {string} [cause] What a tool raised, where that is not what the model was told.
  */
 
 export {};

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import expect
 
 from local.template import ROOT
-from tests.browser.playground import PHONE, OpenPage, Playground, pace
+from tests.browser.playground import OpenPage, Playground, pace
 
 WIDE: dict[str, Any] = {"viewport": {"width": 1440, "height": 900}, "device_scale_factor": 2}
 EARLIER = ("Packing list for Norway", "Refund policy, rewritten", "SQL for monthly revenue", "Lambda or containers?")
@@ -19,16 +19,15 @@ QUESTION = "What is 17.5% of 2,340 and what time is it in Tokyo?"
     [
         ("playground", {**WIDE, "color_scheme": "light"}),
         ("playground-dark", {**WIDE, "color_scheme": "dark"}),
-        ("playground-phone", {**PHONE, "color_scheme": "light"}),
     ],
 )
 async def test_a_picture_is_taken_of(open_page: OpenPage, name: str, options: dict[str, Any]) -> None:
     playground = await open_page(reduced_motion="reduce", **options)
-    await _talk(playground, wide="phone" not in name)
+    await _talk(playground)
     await playground.page.screenshot(path=ROOT / "docs" / f"{name}.png")
 
 
-async def _talk(playground: Playground, *, wide: bool) -> None:
+async def _talk(playground: Playground) -> None:
     """A chat worth looking at: tools and their trace, the context with its summary, other chats beside it."""
     page = playground.page
     async with playground.api() as api:
@@ -39,11 +38,10 @@ async def _talk(playground: Playground, *, wide: bool) -> None:
     await expect(playground.chats.first).not_to_have_text("New chat")
     async with playground.api() as api:
         await api.patch(f"/sessions/{playground.session_id}", json={"name": "Sale in Tokyo"})
-    if wide:
-        await page.get_by_role("button", name=re.compile("Context window")).click()
-        await playground.ask("What should I prepare?")  # a summary ends before the last turn
-        await playground.button("Summarise now").click()
-        await expect(page.get_by_role("tabpanel")).to_contain_text("My name is Ada")
+    await page.get_by_role("button", name=re.compile("Context window")).click()
+    await playground.ask("What should I prepare?")  # a summary ends before the last turn
+    await playground.button("Summarise now").click()
+    await expect(page.get_by_role("tabpanel")).to_contain_text("My name is Ada")
     await pace(page, " [slow:12] [reason]")
     await playground.ask(QUESTION)
     await playground.trace.click()

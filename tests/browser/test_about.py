@@ -71,6 +71,9 @@ async def test_a_key_serves_the_chats_of_its_tab_alone_and_is_kept_nowhere_else(
         await expect(playground.answer).to_contain_text(re.compile(r"tokens.* · [\d.]+ ¢"))
         assert other.requests[0].body["model"] == "gpt-6-luna"
 
+        await playground.button("Details").click()
+        await page.get_by_role("tab", name="Agent").click()
+        await expect(page.get_by_role("tabpanel")).to_contain_text("Model: openai-chat/gpt-6-luna")
         asked = len(other.requests)
         tab = await open_page(f"/#/chat/{playground.session_id}")
         await expect(tab.page.get_by_role("button", name=OFFLINE)).to_be_visible()

@@ -25,7 +25,8 @@ async def test_an_answer_goes_on_after_its_process_was_killed_from_the_page(play
     before = await playground.answer.locator(".markdown").inner_text()
     await _choose(page, "Kill this Lambda")
     await expect(strip).to_contain_text("Killed with kill -9")
-    await expect(strip.get_by_role("listitem").filter(has_text="answers this chat")).to_have_count(1)
+    await expect(strip.get_by_role("listitem").filter(has_text="serves this chat")).to_have_count(1)
+    await expect(strip.get_by_role("listitem").filter(has_text="killed")).to_have_count(1)
     # What was shown stays until the other process has come as far.
     await expect(page.get_by_text("Another one goes on")).to_be_visible()
     await expect(playground.answer.locator(".markdown")).to_contain_text(before)
@@ -41,6 +42,8 @@ async def test_a_process_frozen_from_the_page_loses_its_turn_to_another(playgrou
     await expect(strip).to_contain_text(re.compile(r"Journal: \d+ records? · heartbeat"))
     await _choose(page, "Freeze it for 60 s")
     await expect(strip).to_contain_text("Frozen for 60 s.")
+    await expect(strip.get_by_role("listitem").filter(has_text="frozen")).to_have_count(1)
+    await expect(strip.get_by_role("listitem").filter(has_text="serves this chat")).to_have_count(1)
     await playground.ended()
     await expect(strip).to_contain_text("taken over once · answer complete")
     assert [message.get("metadata", {}).get("status") for message in await playground.stored()] == [None, "complete"]

@@ -93,6 +93,9 @@ async def test_tool_calls_are_cards_and_the_trace_has_every_call_with_input_and_
         await expect(trace.get_by_role("group", name="Input").filter(visible=True)).to_contain_text(given)
         await expect(trace.get_by_role("group", name="Output").filter(visible=True)).to_contain_text(returned)
         await line.click()
+    # What comes after the answer does not squeeze it.
+    named = trace.get_by_role("listitem").filter(has_text="model: name").locator(".bar")
+    assert await named.evaluate("bar => bar.style.marginInlineStart") == "99%"
     await playground.trace.click()
     await expect(trace).to_have_count(0)
 
@@ -135,6 +138,7 @@ async def test_the_panel_has_the_events_as_they_came_and_the_agent(playground: P
     panel = page.get_by_role("tabpanel", name="Agent")
     await expect(panel).to_contain_text("You are a helpful assistant. Answer in the user's language")
     await expect(panel).to_contain_text("Generated for each turn, at least in part, by today")
+    await expect(panel).to_contain_text("Model: gpt-6-luna. Without its key, the offline model answers.")
     await expect(panel).to_contain_text("4 tools")
     await panel.locator("summary").filter(has_text="calculator").click()
     await expect(panel).to_contain_text("Calculate an arithmetic expression exactly")

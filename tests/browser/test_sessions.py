@@ -67,6 +67,8 @@ async def test_chats_are_found_by_name_and_by_content_and_the_open_one_keeps_its
         await search.fill(text)
         await expect(playground.chats).to_have_text(found)
         await expect(heading).to_have_text(re.compile("park"))
+        if text == "alfama":
+            await expect(playground.chats.locator("mark")).to_have_text("Alfama")
     await expect(page.get_by_text("No chat contains “Madrid”.")).to_be_visible()
     await playground.button("New chat").click()
     await playground.ask("Where do I park in Porto?")

@@ -142,7 +142,7 @@ async def test_a_failed_answer_is_said_can_be_retried_and_does_not_replace_a_goo
 async def test_a_failed_answer_tells_what_the_log_knows(playground: Playground, page: Page) -> None:
     await playground.begin("[fail:401] Hello")
     await expect(playground.alert.locator("strong")).to_contain_text("The model's API rejected the key.")
-    await expect(playground.alert).to_contain_text("Check OPENAI_API_KEY")
+    await expect(playground.alert).to_contain_text("check OPENAI_API_KEY")
     # One card says it, and nothing is offered for an answer that is none.
     await expect(playground.answer).to_have_text("")
 
@@ -157,6 +157,8 @@ async def test_a_failed_answer_tells_what_the_log_knows(playground: Playground, 
     await expect(playground.alert.get_by_text("<b>no module")).to_be_visible()
     await playground.alert.get_by_text("Traceback").click()
     await expect(playground.alert.locator("pre")).to_have_text("File <i>agent.py")
+    await playground.ask("Hello")
+    await expect(playground.answers.first).to_contain_text("Failed")  # its words are no answer
 
 
 async def test_what_another_tab_asks_shows_by_itself(open_page: OpenPage) -> None:

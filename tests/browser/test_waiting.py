@@ -99,10 +99,10 @@ async def test_another_user_finds_in_the_inbox_what_they_may_decide(
     waiting = playground.button("1 waits for you")
     await expect(waiting).to_be_visible()
     bob = await open_page(extra_http_headers={})
-    await bob.button("As you").click()
+    await bob.button("User: you").click()
     await bob.page.get_by_role("textbox", name="Name").fill(f"bob of {playground.user}")
     await bob.button("Go on as this user").click()
-    await expect(bob.button(f"As bob of {playground.user}")).to_be_visible()
+    await expect(bob.button(f"User: bob of {playground.user}")).to_be_visible()
     await bob.page.get_by_role("button", name=re.compile("waits? for you")).click()
     request = bob.page.get_by_role("article", name=f"refund of local:{playground.user}")
     await expect(request).to_contain_text("Order 42 is large.")
@@ -158,6 +158,17 @@ async def test_a_clients_tool_takes_json_says_what_does_not_fit_and_every_card_i
     await playground.ended()
     states = [part["state"] for part in (await playground.stored())[-1]["parts"] if part["type"].startswith("tool-")]
     assert states == ["output-available", "output-available", "output-error"]
+
+
+async def test_a_tool_that_crashes_says_what_it_raised_and_in_which_line(playground: Playground) -> None:
+    await playground.ask('[tool:stock {"item": "hats"}] [then] [echo:I cannot say.]')
+    for _ in ("live", "reloaded"):
+        error = playground.tools.get_by_role("group", name="Error")
+        await expect(error).to_contain_text(
+            re.compile(r"ConnectionError: no answer about hats \(project\.py, line \d+\)")
+        )
+        await expect(error).to_contain_text("The model reads: stock failed.")
+        await playground.page.reload()
 
 
 async def test_a_new_chat_chooses_one_of_several_agents_and_shows_it_from_then_on(playground: Playground) -> None:

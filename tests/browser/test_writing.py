@@ -53,12 +53,15 @@ async def test_a_question_that_found_no_agent_is_answered_once_the_file_is_saved
 
     async def tell(route: Route) -> None:
         info = await (await route.fetch()).json()
-        await route.fulfill(json={**info, "agents": [{"error": "SyntaxError"}]})
+        await route.fulfill(json={**info, "agents": [{"problem": NOT_LOADED}]})
 
     await page.route("**/chat", refuse)
     await page.route("**/local/info", tell)
     stack.loop.call_soon_threadsafe(stack.stack.changed)
     await expect(page.get_by_text("Does not load", exact=True)).to_be_visible()
+    await expect(playground.alert).to_contain_text("agent.py does not load, line 62")  # before anything is asked
+    await expect(playground.alert.get_by_role("code")).to_have_text("def broken(:")
+    await expect(page.locator(".brand")).to_contain_text("Shop assistant")
     await playground.message.fill("[echo:Now it works]")
     await playground.message.press("Enter")
     await expect(playground.alert.locator("strong")).to_have_text("agent.py does not load, line 62")

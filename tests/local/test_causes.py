@@ -108,7 +108,7 @@ async def test_a_function_that_dies_or_does_not_start_is_explained(request_id: s
         assert problem["detail"] == "Runtime exited with error: signal: killed"
     else:
         assert (problem["title"], problem["code"]) == ("agent.py does not load, line 3", "not_loaded")
-        assert "invalid syntax (agent.py, line 3)" in problem["detail"]
+        assert problem["detail"].startswith("SyntaxError: invalid syntax (agent.py, line 3)")
         assert "def broken(:" in told["traceback"]
 
 

@@ -54,6 +54,9 @@ async def test_the_project_is_described_as_its_source_is_now(tmp_path: Path) -> 
     project.write_text("import nonesuch")
     told, agent = await info.tell(), await info.agent()
     assert (told["max_steps"], told["context_max_turns"]) == (5, 30)
-    assert list(agent) == ["error"]
+    assert set(agent) == {"error", "problem"}
+    problem = {"title": "project.py does not load, line 1"}
+    problem["detail"] = "ModuleNotFoundError: No module named 'nonesuch'\nimport nonesuch"
+    assert told["agents"][0]["problem"] == agent["problem"] == problem
     assert "No module named 'nonesuch'" in agent["error"]
     assert "project.py" in agent["error"]

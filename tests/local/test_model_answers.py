@@ -99,7 +99,7 @@ def test_every_suggestion_of_the_example_has_an_answer_written_by_hand() -> None
 
     paid = "Refunded 80.00 euros for order 1001 (payment call_1)"
     results = [("calculator", "409.5"), ("current_time", "noon"), ("refund", paid)]
-    assert [text for text in agent.suggestions if not demo.answer(text, results)] == []
+    assert [text for text in agent.suggestions if not demo.answer(text, results) or not demo.title(text)] == []
 
 
 def test_arguments_fit_the_schema_of_the_tool() -> None:

@@ -9,6 +9,13 @@ import { ErrorText } from "./ErrorText";
 import { MessageView } from "./MessageView";
 import { useSessions } from "./SessionsProvider";
 
+/** What a new chat offers: write your own. */
+const SUGGESTIONS = [
+  "What is 17.5% of 2,340 and what time is it in Tokyo?",
+  "Please refund order 1001, 80 euros",
+  "Write a Python function that checks whether a number is prime",
+];
+
 export function ChatView({ id, page }: { id: string; page: MessagePage }) {
   const { refresh } = useSessions();
   const onTurn = useCallback(
@@ -31,7 +38,7 @@ export function ChatView({ id, page }: { id: string; page: MessagePage }) {
   useEffect(() => void conversation.follow(), [conversation]);
   useEffect(() => {
     end.current?.scrollIntoView({ block: "end" });
-  }, [messages]);
+  }, [messages, error, actionError]);
 
   async function showEarlier() {
     const earlier = await loadMessages(id, before ?? undefined);
@@ -51,7 +58,7 @@ export function ChatView({ id, page }: { id: string; page: MessagePage }) {
   return (
     <>
       <section aria-live="polite">
-        {messages.length === 0 && !answering && <h1 className="greeting">What can I do for you?</h1>}
+        {messages.length === 0 && !answering && <Greeting onAsk={(text) => void sendMessage({ text })} />}
         {before && <button onClick={() => void showEarlier()}>Earlier messages</button>}
         {messages.map((message) => (
           <MessageView
@@ -76,5 +83,18 @@ export function ChatView({ id, page }: { id: string; page: MessagePage }) {
         onStop={() => act(conversation.stop())}
       />
     </>
+  );
+}
+
+function Greeting({ onAsk }: { onAsk: (text: string) => void }) {
+  return (
+    <div className="greeting">
+      <h1>What can I do for you?</h1>
+      {SUGGESTIONS.map((text) => (
+        <button key={text} onClick={() => onAsk(text)}>
+          {text}
+        </button>
+      ))}
+    </div>
   );
 }

@@ -30,7 +30,7 @@ export function Composer({ answering, onSend, onStop }: Props) {
       <textarea
         aria-label="Message"
         autoFocus
-        placeholder="Message"
+        placeholder="Ask anything"
         rows={2}
         value={text}
         onChange={(event) => setText(event.target.value)}

@@ -25,6 +25,7 @@ type Props = {
 export function MessageView({ message, busy, onDecide, onEdit, onRegenerate, onSwitch }: Props) {
   const [editing, setEditing] = useState(false);
   const ending = ENDINGS[message.metadata?.status ?? ""];
+  const waits = message.metadata?.status === "waiting";
   const text = textOf(message);
   if (editing) {
     const done = (edited?: string) => {
@@ -42,11 +43,11 @@ export function MessageView({ message, busy, onDecide, onEdit, onRegenerate, onS
         {ending && <p className="quiet">{ending}</p>}
       </div>
       {!busy && (
-        <footer>
+        <footer data-branches={message.metadata?.siblings ? "" : undefined}>
           {message.metadata?.siblings && <Branches siblings={message.metadata.siblings} onSwitch={onSwitch} />}
           {text && <button onClick={() => void navigator.clipboard.writeText(text)}>Copy</button>}
           {message.role === "user" && <button onClick={() => setEditing(true)}>Edit</button>}
-          {message.role === "assistant" && <button onClick={onRegenerate}>Regenerate</button>}
+          {message.role === "assistant" && !waits && <button onClick={onRegenerate}>Regenerate</button>}
         </footer>
       )}
     </article>

@@ -7,7 +7,7 @@ const withoutSlash = (url: string) => url.replace(/\/+$/, "");
 export const CHAT_URL = withoutSlash(process.env.NEXT_PUBLIC_CHAT_URL ?? "http://127.0.0.1:8000");
 const SESSIONS_URL = withoutSlash(process.env.NEXT_PUBLIC_SESSIONS_URL ?? "http://127.0.0.1:8000");
 
-/** The versions of a message: which one this is (from 0), and the nodes of its neighbours. */
+/** The versions of a message: which one this is (from 1), and the nodes of its neighbours. */
 export type Siblings = { index: number; count: number; previous?: string; next?: string };
 /** What the server adds to a message. The history is a tree: an edit and a regeneration make a sibling. */
 export type Metadata = {

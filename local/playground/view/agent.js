@@ -21,14 +21,14 @@ export class AgentView {
 }
 
 /** @param {AgentDescription} agent */
-function about({ name, model, instructions, made_by }) {
+function about({ title, model, offline, instructions, made_by }) {
   return h(
     "section",
     { class: "panel-section" },
-    h("h2", {}, name),
-    h("p", { class: "quiet" }, `Model: ${model}`),
+    h("h2", {}, title),
+    h("p", { class: "quiet" }, `Model: ${model}`, offline && ". Without its key, the offline model answers."),
     h("h3", {}, "Instructions"),
-    made_by && h("p", { class: "quiet" }, `Generated for each turn, at least in part, by ${made_by}. At the moment:`),
+    made_by && h("p", { class: "quiet" }, "Generated for each turn, at least in part, by ", h("code", {}, made_by), ". At the moment:"),
     h("p", { class: "instructions" }, instructions),
   );
 }

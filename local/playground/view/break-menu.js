@@ -7,7 +7,7 @@ import { toastError } from "./toasts.js";
 
 /** @import { Api } from "../api.js" */
 /** @import { Conversation } from "../conversation.js" */
-/** @import { Processes, StackInfo } from "../types.js" */
+/** @import { Process, Processes, StackInfo } from "../types.js" */
 
 const LOOK_MS = 400;
 const KINDS = /** @type {const} */ ([
@@ -35,6 +35,10 @@ export class BreakMenu {
   #timer;
   #lease = 10_000;
   #said = "";
+  /** @type {Map<number, "killed" | "frozen">} What was done to which process, for as long as that is said. */
+  #broken = new Map();
+  /** @type {Map<number, Process>} As they were shown last. */
+  #known = new Map();
   /** @type {"before" | "during" | "over"} The answer that what was broken is about. */
   #stage = "before";
   #shown = "";
@@ -75,8 +79,9 @@ export class BreakMenu {
   /** @param {keyof typeof DONE} kind */
   async #break(kind) {
     try {
-      const { seconds } = await this.#api().break(kind, this.#chat().id);
+      const { pids, seconds } = await this.#api().break(kind, this.#chat().id);
       this.#said = DONE[kind];
+      if (kind === "kill" || kind === "freeze") for (const pid of pids) this.#broken.set(pid, kind === "kill" ? "killed" : "frozen");
       if (seconds) setTimeout(() => this.#said === DONE[kind] && (this.#said = ""), 1000 * seconds);
       this.#stage = "before";
       this.#watch();
@@ -97,16 +102,21 @@ export class BreakMenu {
   }
 
   #hide() {
-    this.#said = "";
+    this.#forget();
     clearInterval(this.#timer);
     this.#timer = undefined;
     this.#strip.hidden = true;
   }
 
+  #forget() {
+    this.#said = "";
+    this.#broken.clear();
+  }
+
   async #look() {
     if (document.visibilityState !== "visible") return;
     const { busy } = this.#chat();
-    if (busy && this.#stage === "over") this.#said = ""; // it was about an earlier answer
+    if (busy && this.#stage === "over") this.#forget(); // it was about an earlier answer
     if (busy) this.#stage = "during";
     else if (this.#stage === "during") this.#stage = "over";
     const found = await this.#api().processes(this.#chat().id);
@@ -115,7 +125,9 @@ export class BreakMenu {
 
   /** @param {Processes} found */
   #show({ processes, journal }) {
-    const shown = processes.filter(({ function: name }) => SHOWN.includes(name));
+    const alive = processes.filter(({ function: name }) => SHOWN.includes(name));
+    const shown = [...this.#killed(alive), ...alive.map((process) => this.#asBroken(process))];
+    for (const process of alive) this.#known.set(process.pid, process);
     const answering = shown.some(({ here }) => here);
     const text = journal ? this.#journal(journal, answering) : "No turn has run in this chat yet.";
     const key = JSON.stringify([shown, this.#said, text]);
@@ -123,7 +135,19 @@ export class BreakMenu {
     this.#shown = key;
   }
 
-  /** @param {Processes["processes"]} shown @param {string} text */
+  /** Those that are no longer there, because somebody has killed them. @param {Process[]} alive */
+  #killed(alive) {
+    return [...this.#broken]
+      .filter(([pid, what]) => what === "killed" && !alive.some((process) => process.pid === pid))
+      .map(([pid]) => ({ function: this.#known.get(pid)?.function ?? "chat", pid, state: "killed", here: false }));
+  }
+
+  /** @param {Process} process */
+  #asBroken(process) {
+    return this.#broken.get(process.pid) === "frozen" ? { ...process, state: "frozen", here: false } : process;
+  }
+
+  /** @param {Process[]} shown @param {string} text */
   #rows(shown, text) {
     const close = h("button", { type: "button", class: "icon-button", "aria-label": "Hide the processes", click: () => this.#hide() }, icon("close"));
     return [
@@ -151,8 +175,8 @@ export class BreakMenu {
   }
 }
 
-/** @param {Processes["processes"][number]} process */
+/** @param {Process} process */
 function processView({ function: name, pid, state, here }) {
-  const label = here ? "answers this chat" : state;
+  const label = here ? "serves this chat" : state;
   return h("li", { class: `process ${here ? "here" : state}`, title: `Process ${pid}` }, h("span", { class: "dot" }), `${name} ${pid}`, h("small", {}, label));
 }

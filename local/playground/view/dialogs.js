@@ -42,7 +42,7 @@ export async function askComment(text) {
 export function showFile(title, { name, source }) {
   const href = URL.createObjectURL(new Blob([source], { type: "text/x-python" }));
   const download = h("a", { class: "button", href, download: name }, `Download ${name}`);
-  void ask(title, [codeBlock("python", source), download], "Done").then(() => URL.revokeObjectURL(href));
+  void ask(title, [codeBlock("python", source)], "Done", { beside: download }).then(() => URL.revokeObjectURL(href));
 }
 
 /**
@@ -73,17 +73,17 @@ export async function askUser(user) {
  * @param {string} yes
  */
 export async function confirm(title, text, yes) {
-  return ask(title, [h("p", {}, text)], yes, "danger");
+  return ask(title, [h("p", {}, text)], yes, { kind: "danger" });
 }
 
 /**
  * @param {string} title
  * @param {Node[]} content
  * @param {string} yes
- * @param {string} [kind]
+ * @param {{ kind?: string, beside?: Element }} [how] What is beside the button, in the place of one that cancels.
  * @returns {Promise<boolean>}
  */
-function ask(title, content, yes, kind = "strong") {
+function ask(title, content, yes, { kind = "strong", beside } = {}) {
   const dialog = h("dialog", { "aria-labelledby": "ask-title", class: "ask" });
   const cancel = h("button", { type: "button", class: "button", click: () => dialog.close("") }, "Cancel");
   dialog.append(
@@ -92,7 +92,7 @@ function ask(title, content, yes, kind = "strong") {
       { method: "dialog" },
       h("h2", { id: "ask-title" }, title),
       ...content,
-      h("div", { class: "dialog-buttons" }, cancel, h("button", { class: `button ${kind}`, value: "yes" }, yes)),
+      h("div", { class: "dialog-buttons" }, beside ?? cancel, h("button", { class: `button ${kind}`, value: "yes" }, yes)),
     ),
   );
   byId("dialogs").append(dialog);

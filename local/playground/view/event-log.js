@@ -39,7 +39,7 @@ export class EventLogView {
     const atEnd = this.#rows.scrollHeight - this.#rows.scrollTop - this.#rows.clientHeight < 40;
     this.#rows.append(...added.map(row));
     this.#last = log.at(-1);
-    this.#count.textContent = log.length === 1 ? "1 event" : `${log.length} events`;
+    this.#count.textContent = log.length ? `${log.length} ${log.length === 1 ? "event" : "events"}` : "No events yet";
     if (atEnd) this.#rows.scrollTop = this.#rows.scrollHeight;
   }
 

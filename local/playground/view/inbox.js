@@ -37,7 +37,7 @@ export class InboxView {
   /** @param {Request[]} requests */
   #show(requests) {
     this.#chip.hidden = !requests.length;
-    this.#chip.textContent = requests.length === 1 ? "1 waits for you" : `${requests.length} wait for you`;
+    fill(this.#chip, String(requests.length), h("span", {}, requests.length === 1 ? " waits for you" : " wait for you"));
     const kept = new Set(requests.map(({ id }) => id));
     for (const id of [...this.#cards.keys()]) if (!kept.has(id)) this.#cards.delete(id);
     for (const request of requests)
@@ -74,7 +74,7 @@ export class InboxView {
         { class: "request-buttons" },
         kind === "approval" && h("button", { type: "button", class: "small-button primary", click: () => decide(true) }, "Approve"),
         kind === "approval" && h("button", { type: "button", class: "small-button", click: () => decide(false) }, "Deny"),
-        sessionId && h("a", { class: "small-button", href: `#/chat/${sessionId}` }, "Open the chat"),
+        sessionId && h("a", { class: "small-button", href: `#/chat/${sessionId}` }, "Open chat"),
       ),
       error,
     );

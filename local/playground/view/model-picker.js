@@ -21,7 +21,7 @@ const FIELDS = /** @type {const} */ ({
   key: ["Key", { type: "password", placeholder: "sk-…", autocomplete: "off" }],
 });
 const PROMISE =
-  "The key stays in this tab, until it is closed, and in the memory of the stack on this machine. It is not stored or logged. Only this tab's chats are answered with it, also if another process has to finish an answer. Other tabs keep their model; what somebody approves in another tab goes on with that tab's model.";
+  "The key stays in this tab, until it is closed, and in the memory of the stack on this machine. It is not stored or logged, and answers only what this tab asks or approves.";
 
 export class ModelPicker {
   /** @type {HTMLButtonElement} */

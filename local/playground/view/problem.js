@@ -31,7 +31,7 @@ export class ProblemView {
   constructor(problem, actions) {
     this.#countDown(problem.retryAt);
     fill(this.#title, problem.title);
-    fill(this.#detail, problem.detail);
+    fill(this.#detail, ...withCode(problem.detail));
     void this.#explain(problem);
     this.element = h(
       "div",
@@ -61,7 +61,7 @@ export class ProblemView {
     if (known && code !== NOT_LOADED) {
       const cause = known.cause || known.message;
       fill(this.#title, known.advice || title);
-      fill(this.#detail, known.advice ? `${title}. ${cause}` : cause);
+      fill(this.#detail, known.advice ? `${title}: ${cause}` : cause);
     }
     const tracebacks = causes.map(({ traceback }) => traceback).filter(Boolean);
     fill(
@@ -81,6 +81,12 @@ export class ProblemView {
     this.#timer = setInterval(tick, 250);
     tick();
   }
+}
+
+/** What was said, and below it the line of code that it is about. @param {string} detail */
+export function withCode(detail) {
+  const [said, ...code] = detail.split("\n");
+  return [said, code.length > 0 && h("code", { class: "problem-code" }, code.join("\n"))];
 }
 
 /** @param {Problem} problem @param {ProblemActions} actions */

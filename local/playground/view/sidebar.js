@@ -120,7 +120,7 @@ export class Sidebar {
         session.answering && h("span", { class: "dot", title: "Answering" }),
         session.waiting && h("span", { class: "dot waiting", role: "img", "aria-label": "Waiting for you:", title: "Waiting for you" }),
         name,
-        session.snippet && h("small", { class: "snippet" }, session.snippet),
+        session.snippet && h("small", { class: "snippet" }, ...marked(session.snippet, this.#search.value.trim())),
       ),
       this.#button("pencil", `Rename ${name}`, `rename ${session.id}`, () => rename(session.id)),
       this.#button("trash", `Delete ${name}`, `delete ${session.id}`, () => remove(session.id)),
@@ -135,6 +135,14 @@ export class Sidebar {
       icon(name),
     );
   }
+}
+
+/** A passage with what was searched for, wherever the server found it. @param {string} passage @param {string} search */
+function marked(passage, search) {
+  const at = search ? passage.toLowerCase().indexOf(search.toLowerCase()) : -1;
+  if (at < 0) return [passage];
+  const end = at + search.length;
+  return [passage.slice(0, at), h("mark", {}, passage.slice(at, end)), passage.slice(end)];
 }
 
 /** @param {import("../api.js").ApiError} error */

@@ -17,6 +17,7 @@ const ENDINGS = {
   waiting: "Waiting for you",
   unanswered: "Not answered",
   expired: "Expired",
+  failed: "Failed",
   cancelled: "Stopped",
   interrupted: "Interrupted",
   deadline: "Out of time",

@@ -19,7 +19,8 @@ export class UserMenu {
   /** @param {Connection["user"]} user @param {boolean} isLocal */
   update(user, isLocal) {
     this.#button.hidden = !isLocal;
-    this.#button.textContent = user ? `As ${user.name}` : "As you";
+    this.#button.textContent = user?.name ?? "You";
+    this.#button.setAttribute("aria-label", `User: ${user?.name ?? "you"}`);
     this.#button.classList.toggle("other", Boolean(user));
   }
 }

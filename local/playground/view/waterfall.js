@@ -3,6 +3,7 @@
 import { formatCount, formatDuration, formatJson } from "../format.js";
 import { fill, h } from "./dom.js";
 import { section } from "./fold.js";
+import { icon } from "./icons.js";
 
 /** @import { Span } from "../types.js" */
 
@@ -14,6 +15,9 @@ const KINDS = /** @type {const} */ ({
   CHAIN: "turn",
   REQUEST: "request",
 });
+
+/** Of the legend. What can be unfolded comes last. */
+const ORDER = ["request", "turn", "model", "tool", "other", "database"];
 
 // Shown as input and output.
 const COVERED = /^(input\.|output\.|llm\.output_messages\.)/;
@@ -46,11 +50,11 @@ export class Waterfall {
 /** @param {Span[]} spans @param {() => void} unfold */
 function legend(spans, unfold) {
   const folded = spans.filter(isFolded).length;
-  const kinds = [...new Set(spans.map(kindOf))].map((kind) => {
+  const kinds = [...new Set(spans.map(kindOf))].sort((one, other) => ORDER.indexOf(one) - ORDER.indexOf(other)).map((kind) => {
     const name = `key kind-${kind}`;
     if (kind !== "database" || !folded) return h("span", { class: name }, kind);
     const calls = `${folded} database ${folded === 1 ? "call" : "calls"}`;
-    return h("button", { type: "button", class: `${name} small-button`, "aria-expanded": "false", click: unfold }, calls);
+    return h("button", { type: "button", class: name, "aria-expanded": "false", click: unfold }, calls, icon("chevron"));
   });
   return h("div", { class: "legend" }, ...kinds);
 }
@@ -76,9 +80,9 @@ function half(spans, index, all) {
 /** @param {Span[]} spans */
 function table(spans) {
   const start = Math.min(...spans.map((span) => span.start_ms));
-  // What runs after the turn, such as finding a name for the chat, does not squeeze it.
-  const turn = spans.filter(({ kind }) => kind === "AGENT");
-  const end = Math.max(...(turn.length ? turn : spans).map((span) => span.start_ms + span.duration_ms));
+  // What runs after the answer, such as finding a name for the chat, does not squeeze it.
+  const answer = spans.filter(isOfAnswer);
+  const end = Math.max(...(answer.length ? answer : spans).map((span) => span.start_ms + span.duration_ms));
   const rows = inOrder(spans).map(({ span, depth }) => row(span, depth, start, Math.max(end - start, 1)));
   return h("ol", { class: "spans" }, ...rows);
 }
@@ -115,10 +119,12 @@ function details(span) {
   ];
 }
 
-/** What an exception said, without its traceback. @param {Span} span */
-export function errorOf({ events }) {
+/** What an exception said, without its traceback: of a tool that crashed, the cause first. @param {Span} span */
+export function errorOf({ events, cause }) {
   const exception = events.find(({ name }) => name === "exception")?.attributes;
-  return exception ? String(exception["exception.message"] || exception["exception.type"]) : "";
+  if (!exception) return "";
+  const said = String(exception["exception.message"] || exception["exception.type"]);
+  return cause ? `${cause}\n\nThe model reads: ${said}` : said;
 }
 
 /** JSON on several lines; text, and JSON that was cut, as it is. @param {unknown} value */
@@ -136,8 +142,13 @@ function shortName({ name, attributes }) {
 }
 
 /** @param {unknown} purpose */
-function modelName(purpose) {
-  return purpose === undefined || purpose === "answer" ? "model" : `model: ${purpose}`;
+function modelName(purpose = "answer") {
+  return purpose === "answer" ? "model" : `model: ${purpose}`;
+}
+
+/** Whether a span is what the answer was waiting for. @param {Span} span */
+function isOfAnswer({ kind, attributes }) {
+  return kind === "TOOL" || (kind === "LLM" && modelName(attributes["omniagent.purpose"]) === "model");
 }
 
 /** @param {Span} span */

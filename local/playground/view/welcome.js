@@ -2,6 +2,7 @@
 
 import { fill, h } from "./dom.js";
 import { icon } from "./icons.js";
+import { withCode } from "./problem.js";
 
 /** @import { AgentTitle, StackInfo } from "../types.js" */
 
@@ -21,10 +22,11 @@ export class Welcome {
   }
 
   /** @param {StackInfo | null} info @param {AgentTitle} [agent] */
-  update(info, { title, description, suggestions } = {}) {
-    const shown = JSON.stringify([title, description, suggestions]);
+  update(info, { title, description, suggestions, problem } = {}) {
+    const shown = JSON.stringify([title, description, suggestions, problem]);
     if (shown === this.#shown) return;
     this.#shown = shown;
+    if (problem) return fill(this.element, doesNotLoad(problem));
     fill(
       this.element,
       h("h2", {}, title || "What can I help with?"),
@@ -39,4 +41,11 @@ export class Welcome {
     const click = () => this.#ask(text);
     return h("button", { type: "button", class: "example", click }, icon("spark"), h("span", {}, text));
   }
+}
+
+/** @param {NonNullable<AgentTitle["problem"]>} problem */
+function doesNotLoad({ title, detail }) {
+  const text = [h("strong", {}, title), h("span", { class: "problem-detail" }, ...withCode(detail))];
+  const end = h("small", {}, "This page goes on once the file is saved.");
+  return h("div", { class: "problem", role: "alert" }, icon("alert"), h("div", { class: "problem-text" }, ...text, end));
 }
