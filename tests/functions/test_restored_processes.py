@@ -1,7 +1,6 @@
 """Processes restored from one snapshot, and many started at once (P11).
 
-What copies would repeat without the hooks is in `tests/lambda_runtime/test_snapshots`, and what becomes of connections
-from before the snapshot in `tests/emulator/test_snapstart`.
+What becomes of connections from before the snapshot is in `tests/emulator/test_snapstart`.
 """
 
 import asyncio
