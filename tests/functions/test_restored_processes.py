@@ -1,6 +1,7 @@
 """Processes restored from one snapshot, and many started at once (P11).
 
-What becomes of connections from before the snapshot is in `tests/emulator/test_snapstart`.
+What copies would repeat without the hooks is in `tests/lambda_runtime/test_snapshots`, and what becomes of connections
+from before the snapshot in `tests/emulator/test_snapstart`.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """What happens around a snapshot, run as awslambdaric runs it."""
 
 import asyncio
+import json
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from bson import ObjectId
 from omniagent.aws.client import CredentialCache
 from omniagent.lambda_runtime import event_loop, snapshots
 from tests.fixtures.http_server import Endpoint, container_keys
+from tests.lambda_runtime import restored
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +53,22 @@ def test_restored_copies_draw_different_random_numbers() -> None:
         processes.add(ObjectId().binary[4:9])
     assert len(drawn) == 3
     assert len(processes) == 3, "the part of BSON's ids that is drawn once per process"
+
+
+def test_copies_with_equal_memory_and_an_equal_process_id_draw_nothing_twice() -> None:
+    command = [sys.executable, "-m", restored.__name__]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    if finished.returncode == restored.NOT_ALLOWED:
+        pytest.skip("this machine lets nobody make a PID namespace")
+    copies = [json.loads(line) for line in finished.stdout.splitlines()]
+    assert [copy.pop("pid") for copy in copies] == [1] * 2 * restored.COPIES, finished.stderr
+    different = {
+        hook: {name for name in ("OpenSSL", "random", "ObjectId", "uuid4") if len({c[name] for c in those}) > 1}
+        for hook in (False, True)
+        if (those := [copy for copy in copies if copy["hook"] is hook])
+    }
+    assert different[False] == {"uuid4"}, "what our ids are made of needs no hook; TLS, which draws from OpenSSL, does"
+    assert different[True] == {"OpenSSL", "random", "ObjectId", "uuid4"}
 
 
 def test_credentials_of_the_original_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omniagent import Agent, InMemorySessionManager, Overrides, Runner, RunResult, Settings, TurnHooks
-from omniagent.errors import EmptyAnswer, ModelUnavailable
+from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import Part, TextPart, ToolPart, Usage
 from omniagent.providers import LLMProvider, ModelFinish, ModelRequest
 from omniagent.session.live import SessionMessage
@@ -199,6 +199,12 @@ async def test_an_update_stops_waiting_for_a_slow_model_in_time_and_keeps_its_pi
     chat.model = ScriptedModel(summary="The rest.")
     rest = await chat.runner().summarize()
     assert (rest.written, rest.end_turn_number, rest.is_done) == (2, 129, True)
+
+
+async def test_a_session_that_does_not_exist_cannot_be_summarized() -> None:
+    for rebuild in (False, True):
+        with pytest.raises(NotFound):
+            await Chat().runner().summarize(rebuild=rebuild)
 
 
 async def test_a_piece_that_does_not_fit_is_cut_and_nothing_is_lost() -> None:
