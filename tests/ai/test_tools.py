@@ -296,6 +296,7 @@ def test_a_tool_can_be_given_another_name_description_and_time() -> None:
         (2**80, str(2**80)),
         ({1: "one"}, {"1": "one"}),
         ("half \ud83d", "half ?"),
+        ({"a\0": ["half \ud83d"]}, {"a": ["half ?"]}),
         (
             [Offer(Place(city="Lisbon"), Unit.CELSIUS, datetime(2026, 5, 17, 9, 30, tzinfo=UTC))],
             [{"place": {"city": "Lisbon", "country": None}, "unit": "celsius", "until": "2026-05-17T09:30:00+00:00"}],

@@ -2,19 +2,16 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from omniagent import Agent, tool
-from omniagent.session.ids import new_id
 from omniagent.turns.engine import following
 from tests.client.conftest import RESUME, THINK, Page, send, signals_read, slow_agent
 from tests.fixtures.conversation import QUICK
 from tests.fixtures.conversation import seen as seen_of
 from tests.runner.scenarios import SCENARIOS, Scenario, agent
-from tests.runner.sessions import Polled, until
+from tests.runner.sessions import Polled
 
 Json = dict[str, Any]
 STALL = "[stall] [echo:one two three four]"
@@ -71,41 +68,6 @@ async def test_resuming_in_the_same_chat_replaces_what_was_half_built(page: Page
     seen = await page.drive(send(STALL, when="text-delta", then="cut"), stop)
     assert (seen["status"], seen["error"]) == ("ready", None)
     assert seen["messages"] == page.stored
-
-
-async def test_a_client_that_only_reconnects_ends_with_the_parts_of_an_undisturbed_run(page: Page) -> None:
-    """Its process freezes in a tool that may run again, and counts as dead; another one finishes the turn."""
-    thawed = asyncio.Event()
-    runs: list[None] = []
-
-    @tool(retry_safe=True)
-    async def think() -> str:
-        """Think."""
-        runs.append(None)
-        if len(runs) == 1:
-            await thawed.wait()
-        return "thought"
-
-    async def is_free() -> bool:
-        return not len(alive.store.open_turns)
-
-    alive = page.serve(agent=Agent("helper", "", [think]))
-    lost = await page.drive(send(THINK, **CUT))
-    page.serve(later=timedelta(seconds=2 * alive.settings.lease_seconds))
-    seen = await page.drive(RESUME, messages=lost["messages"])
-    thawed.set()
-    await until(is_free)
-    assert (seen["status"], seen["error"]) == ("ready", None)
-    assert seen["messages"] == page.stored
-    assert seen["messages"][1]["metadata"]["status"] == "complete"
-
-    page.serve(session_id=new_id(), later=timedelta())
-    whole = await page.drive(send(THINK))
-    assert _without_ids(seen["messages"][1]["parts"]) == _without_ids(whole["messages"][1]["parts"])
-
-
-def _without_ids(parts: list[Json]) -> list[Json]:
-    return [{name: value for name, value in part.items() if name != "toolCallId"} for part in parts]
 
 
 async def test_a_stream_that_ends_itself_leaves_a_client_that_resumes_to_the_whole_answer(page: Page) -> None:
@@ -176,13 +138,3 @@ async def test_a_message_that_steers_ends_with_the_answer_that_it_joined(page: P
     assert (question["role"], steered["messages"][-1]) == ("user", answer)
     part = {"type": "data-steering", "id": steered["messages"][0]["id"], "data": {"text": "[echo:A short answer.]"}}
     assert part in answer["parts"]
-
-
-@pytest.mark.parametrize("api", ["chat"])  # every other test asks the other API of the model
-async def test_a_conversation_goes_on_after_every_kind_of_answer(page: Page) -> None:
-    """One chat in one tab through all the scenarios: what it shows at the end is what is stored."""
-    page.serve(agent=agent())
-    short = [scenario for scenario in SCENARIOS if not scenario.settings]
-    seen = await page.drive(*(send(scenario.prompt) for scenario in short))
-    assert len(seen["messages"]) == 2 * len(short)
-    assert seen["messages"] == page.stored

@@ -1,8 +1,7 @@
-"""Toy functions and a gate to keep step with them."""
+"""Toy functions, and a gate where they meet the test."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from local.emulator import Emulator
 from local.template import ROOT, Function, FunctionUrl
 from omniagent.network import tls_context
+from tests.fixtures.meetings import Meeting, meeting
 
 FUNCTIONS = Path(__file__).parent / "functions"
 STREAMING = FunctionUrl(invoke_mode="RESPONSE_STREAM")
@@ -46,53 +46,17 @@ def get_event(query: str = "") -> dict[str, Any]:
     }
 
 
-class Gate:
-    """Where a function waits until the test lets it on."""
-
-    def __init__(self) -> None:
-        self._arrivals: asyncio.Queue[tuple[str, asyncio.StreamWriter]] = asyncio.Queue()
-        self._visitors: list[asyncio.StreamWriter] = []
-        self.address = ""
-
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._visitors.append(writer)
-        message = (await reader.readline()).decode().strip()
-        await self._arrivals.put((message, writer))
-
-    async def arrival(self) -> tuple[str, Callable[[], None]]:
-        """Wait for a function to come to the gate; returns what it says and the way to let it on."""
-        message, writer = await self._arrivals.get()
-
-        def let_on() -> None:
-            writer.write(b"on\n")
-            writer.close()
-
-        return message, let_on
-
-    async def close(self) -> None:
-        """Send everyone away."""
-        for writer in self._visitors:
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
-
-
 @pytest.fixture
-async def gate() -> AsyncIterator[Gate]:
-    gate = Gate()
-    server = await asyncio.start_server(gate.connected, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    gate.address = f"{host}:{port}"
-    yield gate
-    server.close()
-    await gate.close()
+async def gate() -> AsyncIterator[Meeting]:
+    async with meeting() as place:
+        yield place
 
 
 Start = Callable[..., Any]
 
 
 @pytest.fixture
-async def start(gate: Gate) -> AsyncIterator[Start]:
+async def start(gate: Meeting) -> AsyncIterator[Start]:
     """Start an emulator that lives as long as the test: `await start(toy("plain"), freeze=True)`."""
     async with AsyncExitStack() as stack:
 

@@ -7,8 +7,9 @@ import pytest
 
 from local.emulator import Emulator
 from local.template import Cors, FunctionUrl
-from tests.emulator.conftest import Gate, Start, toy
+from tests.emulator.conftest import Start, toy
 from tests.fixtures.leaving import reading
+from tests.fixtures.meetings import Meeting
 
 SIGNED = {
     "authorization": "AWS4-HMAC-SHA256 Credential=alice/20260101/us-east-1/lambda/aws4_request, "
@@ -35,7 +36,7 @@ async def test_a_stream_that_fails_is_broken_off_and_the_next_one_works(
 
 
 async def test_a_reader_that_leaves_does_not_stop_the_function(
-    start: Start, http: httpx.AsyncClient, gate: Gate
+    start: Start, http: httpx.AsyncClient, gate: Meeting
 ) -> None:
     emulator = await start(toy("stream"))
     query = "/?events=40&padding=1048576&after=1"

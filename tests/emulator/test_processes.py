@@ -12,8 +12,9 @@ import httpx
 import pytest
 
 from local.emulator import Emulator, State, Throttled
-from tests.emulator.conftest import Gate, Start, toy
+from tests.emulator.conftest import Start, toy
 from tests.fixtures.calls import eventually
+from tests.fixtures.meetings import Meeting
 
 
 async def call(emulator: Emulator, order: dict[str, Any] | None = None, function: str = "plain") -> Any:
@@ -22,7 +23,7 @@ async def call(emulator: Emulator, order: dict[str, Any] | None = None, function
 
 
 async def test_a_process_that_answered_but_is_not_done_is_waited_for_or_left_alone(
-    start: Start, http: httpx.AsyncClient, gate: Gate
+    start: Start, http: httpx.AsyncClient, gate: Meeting
 ) -> None:
     emulator = await start(toy("stream"))
     url = emulator.url_of("stream")
@@ -35,7 +36,7 @@ async def test_a_process_that_answered_but_is_not_done_is_waited_for_or_left_alo
 
 
 async def test_a_spare_process_is_ready_before_the_next_call_comes(
-    start: Start, http: httpx.AsyncClient, gate: Gate
+    start: Start, http: httpx.AsyncClient, gate: Meeting
 ) -> None:
     emulator = await start(toy("stream"), spare={"stream": b"{}"})
     url = emulator.url_of("stream")
@@ -50,7 +51,7 @@ async def test_a_spare_process_is_ready_before_the_next_call_comes(
     await asyncio.gather(busy, held)
 
 
-async def test_calls_beyond_the_limit_are_refused(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
+async def test_calls_beyond_the_limit_are_refused(start: Start, http: httpx.AsyncClient, gate: Meeting) -> None:
     emulator = await start(toy("stream", concurrency=2))
     url = emulator.url_of("stream")
     held = [asyncio.create_task(http.get(url + "/?gate=1&events=1")) for _ in range(2)]

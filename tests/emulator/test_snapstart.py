@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from local.emulator import Emulator, Result
-from tests.emulator.conftest import Gate, Start, toy
+from tests.emulator.conftest import Start, toy
+from tests.fixtures.meetings import Meeting
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "token"}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="copies of a process are made by Linux")
@@ -52,7 +53,7 @@ async def test_copies_have_no_keys_but_an_endpoint_for_them(start: Start, http: 
     assert emulator.snapshot("snapped").credentials.reads == 1
 
 
-async def test_connections_from_before_the_snapshot_lead_nowhere(start: Start, gate: Gate) -> None:
+async def test_connections_from_before_the_snapshot_lead_nowhere(start: Start, gate: Meeting) -> None:
     emulator = await start(toy("snapped", snap_start=True), environment={"UPSTREAM": gate.address})
     await restored(emulator, 2, send="hello?")
     assert bytes(emulator.snapshot("snapped").graveyard.received) == b"hello?" * 2

@@ -107,7 +107,7 @@ async def killed(house: House, events: int) -> float:
 async def killed_in_commit(house: House) -> float:
     """Kill a turn whose transaction is open: MongoDB keeps its locks for a minute, unless somebody ends it."""
     client = house.client()
-    async with house.storage.holding(wire.commit(client.session, "assistant"), "request") as hold:
+    async with house.storage.holding(wire.commit(client.session), "request") as hold:
         exchange = client.ask(TALKING)
         await hold.reached()
         at = house.kill(client)

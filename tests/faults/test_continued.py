@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from omniagent.session.ids import new_id
-from tests.faults.client import Client, Stream, a_moment
+from tests.faults.client import Client, Stream
 from tests.faults.continue_processes import ColdKills, at_takeover
 from tests.faults.house import FUNCTIONS_THAT_FINISH, LEASE_SECONDS, TALKING, House, Servers, open_house
 from tests.fixtures.zygote import forks
@@ -58,26 +57,6 @@ async def test_a_killed_turn_is_finished_although_who_looks_after_it_is_killed_a
         await at_takeover("request" if stage == "before its takeover" else "answer")(watched, client)
     await check_finished(watched, client, dead.answer_id)
     assert not kills.doomed
-
-
-async def test_a_background_turn_is_finished_although_its_run_function_is_killed(watched: House) -> None:
-    client, message_id = watched.client(), f"left-{new_id()}"
-    for _ in range(2):  # the first answer was lost
-        assert (await client.leave(TALKING, message_id)).status == 202
-    async with asyncio.timeout(IN_TIME_SECONDS):
-        while watched.read(client).document["turn"] is None:
-            await a_moment()
-    reader = client.resume()
-    await reader.seen("text-delta", 3)
-    for process in watched.emulator.running("run"):
-        if client.session.encode() in process.event:
-            watched.emulator.kill(process.pid)
-    async with asyncio.timeout(IN_TIME_SECONDS):
-        answer = await watched.finished(client)
-    assert answer["status"] == "complete"
-    charged = watched.servers.ledger.read_text().count(answer["client_message_id"])
-    assert charged <= 1, "its process may have died in the tool, which does not say that it may run again"
-    assert len(watched.read(client).questions) == 1
 
 
 async def test_a_turn_that_outlives_its_invocation_goes_on_in_the_run_function(servers: Servers) -> None:

@@ -42,10 +42,10 @@ STAGES = [
     Stage("message stored", wire.begin, answered=True),
     Stage("before a record", lambda s: wire.chunk(s, 1), "registry", prompt=LONG),
     Stage("record written", lambda s: wire.chunk(s, 1), "registry", answered=True, prompt=LONG),
-    Stage("in the transaction", lambda s: wire.insert(s, "assistant"), answered=True),
-    Stage("before the commit", lambda s: wire.commit(s, "assistant")),
-    Stage("in the commit", lambda s: wire.commit(s, "assistant"), arrives_late=True),
-    Stage("before finish", lambda s: wire.commit(s, "assistant"), answered=True),
+    Stage("in the transaction", wire.insert, answered=True),
+    Stage("before the commit", wire.commit),
+    Stage("in the commit", wire.commit, arrives_late=True),
+    Stage("before finish", wire.commit, answered=True),
 ]
 
 

@@ -65,28 +65,25 @@ def _changes(message: Message, session: str) -> dict[str, Any]:
     return changes
 
 
-def insert(session: str, role: str) -> Matches:
-    """The message of one side, on its way into the collection."""
+def insert(session: str) -> Matches:
+    """The answer, on its way into the collection."""
 
     def matches(message: Message) -> bool:
         documents = message.body.get("documents") or [{}]
         of_session = str(documents[0].get("session_id", "")).partition(":")[2] == session
-        return message.name == "insert" and of_session and any(found.get("role") == role for found in documents)
+        return message.name == "insert" and of_session and any(each.get("role") == "assistant" for each in documents)
 
     return matches
 
 
-def commit(session: str, role: str) -> Matches:
-    """The end of the transaction that inserts the message of one side."""
-    return _commit_after(insert(session, role))
-
-
-def _commit_after(command: Matches) -> Matches:
+def commit(session: str) -> Matches:
+    """The end of the transaction that inserts the answer."""
+    is_insert = insert(session)
     open_transaction: list[tuple[Any, Any]] = []
 
     def matches(message: Message) -> bool:
         transaction = message.body.get("lsid"), message.body.get("txnNumber")
-        if command(message):
+        if is_insert(message):
             open_transaction[:] = [transaction]
         return message.name == "commitTransaction" and transaction in open_transaction
 

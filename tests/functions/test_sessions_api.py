@@ -164,13 +164,6 @@ def test_the_latest_summary_is_read(world: World, user: User) -> None:
     assert user.call("GET", MESSAGES).json()["summarizedTo"] == 1
 
 
-def test_a_summary_without_a_queue_says_what_is_missing(user: User) -> None:
-    user.call("POST", "/sessions", json={"id": user.session})
-    response = user.call("POST", SUMMARY)
-    assert problem(response) == (503, "no_queue")
-    assert "SUMMARY_QUEUE_URL" in response.json()["detail"]
-
-
 def test_a_summary_is_queued_by_the_sessions_key(world: World, user: User, queue: RecordedQueue) -> None:
     def asked(*, rebuild: bool) -> tuple[int, str]:
         response = user.call("POST", SUMMARY, params={"rebuild": rebuild})

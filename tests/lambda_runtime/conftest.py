@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.lambda_runtime.processes import Meeting, Start, function, make_layer, meeting, through_wrapper
+from tests.fixtures.meetings import Meeting, meeting
+from tests.lambda_runtime.processes import Start, function, make_layer, through_wrapper
 from tests.lambda_runtime.runtime_api import RuntimeApi, runtime_api
 
 
@@ -19,8 +20,8 @@ async def bare_api() -> AsyncIterator[RuntimeApi]:
 
 
 @pytest_asyncio.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Meeting]:
-    async with meeting(tmp_path / "meeting") as place:
+async def stage() -> AsyncIterator[Meeting]:
+    async with meeting() as place:
         yield place
 
 
@@ -43,7 +44,7 @@ def logged(log: Path) -> Callable[[], str]:
 def start(layer: Path, log: Path, bare_api: RuntimeApi, stage: Meeting) -> Start:
     """Start a function's process through the wrapper."""
     command = through_wrapper(layer)
-    return partial(function, command, log, handler="app.handler", api=bare_api.address, MEETING=stage.path)
+    return partial(function, command, log, handler="app.handler", api=bare_api.address, MEETING=stage.address)
 
 
 @pytest_asyncio.fixture

@@ -1,4 +1,4 @@
-"""A function's process, started as Lambda starts it, and the place where it and a test meet."""
+"""A function's process, started as Lambda starts it."""
 
 import asyncio
 import os
@@ -21,43 +21,6 @@ def make_layer(place: Path) -> Path:
     (place / "python").mkdir()
     (place / "python" / "omniagent").symlink_to(CORE / "omniagent")
     return place
-
-
-class Meeting:
-    """A socket where the function says what it has done and waits to be sent on."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._arrivals: asyncio.Queue[tuple[str, asyncio.StreamWriter]] = asyncio.Queue()
-
-    async def arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        message = await reader.readline()
-        self._arrivals.put_nowait((message.decode().strip(), writer))
-
-    async def hear(self) -> str:
-        """What the function says next; it goes on."""
-        message, writer = await self._arrivals.get()
-        writer.write(b"go on\n")
-        writer.close()
-        await writer.wait_closed()
-        return message
-
-    def leave(self) -> None:
-        while not self._arrivals.empty():
-            _, writer = self._arrivals.get_nowait()
-            writer.transport.abort()
-
-
-@asynccontextmanager
-async def meeting(path: Path) -> AsyncIterator[Meeting]:
-    place = Meeting(str(path))
-    server = await asyncio.start_unix_server(place.arrive, place.path)
-    try:
-        yield place
-    finally:
-        place.leave()
-        server.close()
-        await server.wait_closed()
 
 
 @asynccontextmanager

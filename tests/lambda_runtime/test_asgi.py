@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.lambda_runtime.processes import Meeting, function, through_wrapper, without_wrapper
+from tests.fixtures.meetings import Meeting
+from tests.lambda_runtime.processes import function, through_wrapper, without_wrapper
 from tests.lambda_runtime.runtime_api import RuntimeApi, rest_event, url_event
 
 HEAD = {
@@ -100,7 +101,7 @@ async def test_sam_local_gets_a_payload_2_0_response(
     bare_api: RuntimeApi, stage: Meeting, layer: Path, log: Path, *, wrapped: bool
 ) -> None:
     command = through_wrapper(layer) if wrapped else without_wrapper("app.handler")
-    local = {"MEETING": stage.path, "AWS_SAM_LOCAL": "true"}
+    local = {"MEETING": stage.address, "AWS_SAM_LOCAL": "true"}
     async with function(command, log, handler="app.handler", api=bare_api.address, **local):
         bare_api.invoke(url_event("/events"))
         for _ in range(3):

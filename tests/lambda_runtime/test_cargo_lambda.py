@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 import httpx
 
 from local.ports import LOOPBACK, free_port
+from tests.fixtures.meetings import Meeting
 from tests.fixtures.proxy import proxy_to
 from tests.fixtures.wire_formats import Piece, WireFormat
-from tests.lambda_runtime.processes import Meeting, function, through_wrapper
+from tests.lambda_runtime.processes import function, through_wrapper
 
 FUNCTION = "toy"
 
@@ -113,7 +114,7 @@ async def test_responses_arrive_as_sent_through_a_third_partys_function_url(
 ) -> None:
     async with (
         cargo_lambda(tmp_path) as emulator,
-        function(through_wrapper(layer), log, handler="app.handler", api=emulator.runtime_api, MEETING=stage.path),
+        function(through_wrapper(layer), log, handler="app.handler", api=emulator.runtime_api, MEETING=stage.address),
         httpx.AsyncClient(timeout=None) as client,
     ):
         # Without a query this emulator says null where Lambda says "".

@@ -8,7 +8,8 @@ from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.lambda_runtime.processes import TASK, Meeting, Start
+from tests.fixtures.meetings import Meeting
+from tests.lambda_runtime.processes import TASK, Start
 from tests.lambda_runtime.runtime_api import RuntimeApi, url_event
 
 

@@ -13,142 +13,14 @@ At the end: from every world, one in which everything accepted is answered can b
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
-from omniagent.messages import CallRequest, Part, SteeringPart, TextPart, ToolPart
-from omniagent.session.live import (
-    ROOT,
-    Change,
-    LiveTurn,
-    Place,
-    QueuedMessage,
-    SessionHead,
-    SessionMessage,
-    SessionState,
-    Spot,
-)
-from omniagent.session.query import Query
 from omniagent.settings import Busy
-from omniagent.turns import decisions, state_events
-from omniagent.turns import state as states
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LATER = NOW + timedelta(days=30)
-MESSAGES = (0, 1)
-
-
-class Violation(Exception):
-    """A promise is broken."""
-
-
-class Turn(NamedTuple):
-    """`LiveTurn`, without what does not matter here."""
-
-    message: int
-    number: int
-    run: int
-    state: str
-    goes_on: bool
-    joined: tuple[int, ...]
-    is_new: bool
-    spot: Spot = Spot(0, ())
-    """Where its answer goes."""
-
-
-class Session(NamedTuple):
-    """`SessionHead`."""
-
-    version: int = 0
-    leaf: Place = ROOT
-    branches: int = 0
-    turn: Turn | None = None
-    queue: tuple[tuple[int, bool], ...] = ()
-    """Messages in line, and whether they were stopped."""
-
-
-class Stored(NamedTuple):
-    """A user's message in the history."""
-
-    message: int
-    number: int
-    status: str
-    joined: int = -1
-    """The message whose answer it has joined."""
-    spot: Spot = Spot(0, ())
-    """Where its newest answer is."""
-
-
-History = tuple[Stored, ...]
-Journal = tuple[tuple[str, int], ...]
-"""Records (kind, run), each number written once."""
-
-
-class Process(NamedTuple):
-    pid: int
-    kind: str
-    message: int
-    step: str
-    data: Any = None
-
-
-class World(NamedTuple):
-    session: Session
-    history: History
-    journals: tuple[Journal, ...]
-    """By message: that of its turn, then that after it waited."""
-    stopped: frozenset[int]
-    """The journals that were sent a stop."""
-    tools: tuple[int, ...]
-    begun: tuple[int, ...]
-    ended: tuple[int, ...]
-    replied: int
-    accepted: frozenset[int]
-    processes: tuple[Process, ...]
-    next_pid: int
-    crashes: int
-    lost: int
-    suspicions: int
-    resends: int
-    stops: int
-    replies: int
-
-
-class At(NamedTuple):
-    """The next step of one process."""
-
-    world: World
-    others: tuple[Process, ...]
-    me: Process
-
-    @property
-    def session(self) -> Session:
-        return self.world.session
-
-    def go(self, step: str, data: Any = None, **changes: Any) -> World:
-        """Return the world in which this process does that step next."""
-        me = self.me._replace(step=step, data=data)
-        processes = tuple(sorted((*self.others, me), key=lambda each: each.pid))
-        return self.world._replace(processes=processes, **changes)
-
-    def write(self, event: tuple[Any, ...], session: Session | None = None, **changes: Any) -> World:
-        """Write an event next, from this session or as it is now."""
-        return self.go("write", (session or self.session, event), **changes)
-
-    def leave(self, **changes: Any) -> World:
-        return self.world._replace(processes=self.others, **changes)
-
-    def later(self, **changes: Any) -> "At":
-        return self._replace(world=self.world._replace(**changes))
-
-    def is_alive(self, turn: Turn) -> bool:
-        return turn.run == self.me.pid or any(process.pid == turn.run for process in self.others)
-
-    def is_mine(self, turn: Turn | None) -> bool:
-        """Whether a turn answers this process's message."""
-        return turn is not None and self.me.message in (turn.message, *turn.joined)
+from omniagent.turns import decisions
+from tests.model.machine import History, Machine, Rules, Session, Violation
+from tests.model.worlds import MESSAGES, At, Process, World, added, check, counted, is_settled, journal_of, with_process
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,75 +37,15 @@ class Bounds:
 
 
 @dataclass(slots=True)
-class Rules:
-    """The rules under test. A mutant replaces one of them."""
-
-    decide: Callable[..., decisions.Decision] = states.decide
-    transition: Callable[..., Change] = states.transition
-    compares_version: bool = True
-    reads_live_first: bool = True
-    numbers_once: bool = True
-    runs_in_doubt: bool = False
-    writes_before_tools: bool = True
-
-
-@dataclass(slots=True)
 class Explorer:
     """Explores all worlds within the bounds."""
 
     bounds: Bounds = Bounds()
     rules: Rules = field(default_factory=Rules)
-    _decided: dict[Any, decisions.Decision] = field(default_factory=dict)
-    _changed: dict[Any, tuple[Session, History] | None] = field(default_factory=dict)
+    _machine: Machine = field(init=False)
 
-    # --- The real functions, on small values ---
-
-    def decision(self, session: Session, history: History, message: int, *, dead: bool) -> decisions.Decision:
-        key = (session, history, message, dead)
-        if key not in self._decided:
-            query = Query(f"text {message}", f"m{message}", busy=self.bounds.busy[message])
-            self._decided[key] = self.rules.decide(_state(session, history, message), query, now=NOW, dead=dead)
-        return self._decided[key]
-
-    def change(self, session: Session, history: History, event: tuple[Any, ...]) -> tuple[Session, History] | None:
-        """Return the session and the history after an event. None if it does not fit."""
-        key = (session, history, event)
-        if key not in self._changed:
-            try:
-                change = self.rules.transition(_head(session), self._event(session, event), NOW)
-            except states.Moved:
-                self._changed[key] = None
-            else:
-                self._changed[key] = (_session(change, session), _history(history, change))
-        return self._changed[key]
-
-    def _event(self, session: Session, event: tuple[Any, ...]) -> state_events.Event:  # noqa: PLR0911 - one per event
-        match event:
-            case ("begin", int(message), int(run), bool(is_new), int(number)):
-                leaf = session.leaf
-                spot = Spot.after(leaf, fork=None)
-                if not is_new:  # beside its answer, which is the latest
-                    spot = Spot.after(leaf.before(f"m{message}"), fork=session.branches + 1)
-                begun = Turn(message, number, run, "running", False, (), is_new, spot)
-                return state_events.Begin(_live(begun))
-            case ("enqueue", int(message)):
-                return state_events.Enqueue(
-                    QueuedMessage(f"text {message}", f"m{message}", busy=self.bounds.busy[message])
-                )
-            case ("join", int(run), joined):
-                messages = tuple(QueuedMessage(f"text {m}", f"m{m}", busy=self.bounds.busy[m]) for m in joined)
-                return state_events.Join(str(run), messages)
-            case ("take", int(run)):
-                return state_events.TakeOver(str(run))
-            case ("end", int(run), joined, str(status)):
-                return _ending(session, run, joined, status)
-            case ("reply", int(run)):
-                return state_events.Reply(str(run), _answer(_running(session), (), "waiting", replied=True))
-            case ("close",):
-                return state_events.Close(_answer(_running(session), (), "cancelled"))
-            case ("stop", int(message)):
-                return state_events.StopQueued(f"m{message}")
-        raise ValueError(event)
+    def __post_init__(self) -> None:
+        self._machine = Machine(self.bounds.busy, self.rules)
 
     # --- Steps ---
 
@@ -254,18 +66,18 @@ class Explorer:
         pid = world.next_pid
         if world.resends:
             for message in MESSAGES:
-                yield _with(world, Process(pid, "send", message, "load"), resends=world.resends - 1)
+                yield with_process(world, Process(pid, "send", message, "load"), resends=world.resends - 1)
         if world.stops:
             for message in MESSAGES:
-                yield _with(world, Process(pid, "stop", message, "stop"), stops=world.stops - 1)
+                yield with_process(world, Process(pid, "stop", message, "stop"), stops=world.stops - 1)
         turn = world.session.turn
         if world.replies and turn is not None and turn.state == "waiting":
-            yield _with(world, Process(pid, "reply", turn.message, "reply"), replies=world.replies - 1)
+            yield with_process(world, Process(pid, "reply", turn.message, "reply"), replies=world.replies - 1)
         if not world.processes and (turn is not None or world.session.queue):
             if turn is not None and turn.state == "waiting":
-                yield _with(world, Process(pid, "reply", turn.message, "reply"))  # somebody replies in the end
+                yield with_process(world, Process(pid, "reply", turn.message, "reply"))  # somebody replies in the end
             else:
-                yield _with(world, Process(pid, "sweep", -1, "sweep"))
+                yield with_process(world, Process(pid, "sweep", -1, "sweep"))
 
     def _load(self, at: At) -> Iterator[World]:
         """Read the live state; the history is read next."""
@@ -286,7 +98,7 @@ class Explorer:
 
     def _decided_as(self, at: At, session: Session, history: History, *, dead: bool) -> Iterator[World]:
         me, accepted = at.me, at.world.accepted | {at.me.message}
-        match self.decision(session, history, me.message, dead=dead):
+        match self._machine.decision(session, history, me.message, dead=dead):
             case decisions.Replay():
                 yield at.leave(accepted=accepted)
             case decisions.Run(is_new=is_new, message=message, closes=None):
@@ -306,11 +118,11 @@ class Explorer:
         """Compare and set. A lost reply ends a request with an error; whoever owns a turn reads again."""
         world, (seen, event, *_) = at.world, at.me.data
         is_current = world.session.version == seen.version or not self.rules.compares_version
-        changed = self.change(at.session, world.history, event) if is_current else None
+        changed = self._machine.change(at.session, world.history, event) if is_current else None
         if changed is None:
             yield at.leave() if is_current and event[0] == "end" else self._refused(at, event)  # taken over
             return
-        after = _counted(world, event, *changed)
+        after = counted(world, event, *changed)
         yield self._applied(At(after, at.others, at.me), event)
         if world.lost:
             for unknown in (after, world):
@@ -323,7 +135,7 @@ class Explorer:
         turn = at.session.turn
         match event[0]:
             case "begin" if turn is not None and turn.is_new:
-                return at.go("work", (_journal(turn), ()), accepted=accepted)
+                return at.go("work", (journal_of(turn), ()), accepted=accepted)
             case "begin" | "take" | "reply":  # what ran before is kept
                 return at.go("own", accepted=accepted)
             case "enqueue":
@@ -346,7 +158,7 @@ class Explorer:
         if turn is None or turn.run != at.me.pid:
             yield at.leave()
         else:
-            yield at.go("sign", (_journal(turn), at.world.journals[_journal(turn)]))
+            yield at.go("sign", (journal_of(turn), at.world.journals[journal_of(turn)]))
 
     def _work(self, at: At) -> Iterator[World]:
         """The model may call a tool, ask a human once, or end. Messages that steer join first."""
@@ -371,7 +183,7 @@ class Explorer:
             yield at.go("end", ("end", pid, joined, "waiting"))
 
     def _tool(self, at: At) -> Iterator[World]:
-        yield at.go("ran", at.me.data, tools=_added(at.world.tools, at.me.data[0]))
+        yield at.go("ran", at.me.data, tools=added(at.world.tools, at.me.data[0]))
 
     def _sign(self, at: At) -> Iterator[World]:
         yield from self._append(at, "own", "work", refused=at.go("own"))
@@ -438,7 +250,7 @@ class Explorer:
         elif turn is None or not at.is_mine(turn):
             yield at.leave()
         elif turn.state == "running":
-            yield at.leave(stopped=at.world.stopped | {_journal(turn)})
+            yield at.leave(stopped=at.world.stopped | {journal_of(turn)})
         else:
             yield at.write(("close",))
 
@@ -468,7 +280,7 @@ class Explorer:
                     check(after)
                     there = known[after] = len(order)
                     order.append(after)
-                    settled.append(_is_settled(after))
+                    settled.append(is_settled(after))
                     todo.append(after)
                 heads.append(here)
                 tails.append(there)
@@ -496,203 +308,6 @@ class Explorer:
 
 
 _FIRST = {"send": "load", "stop": "stop", "reply": "reply", "sweep": "sweep"}
-
-
-def check(world: World) -> None:
-    """Raise `Violation` if a promise is broken."""
-    session, history = world.session, world.history
-    turn = session.turn
-    queued = [message for message, _ in session.queue]
-    live = [*queued, *([turn.message] if turn is not None and turn.is_new else []), *(turn.joined if turn else ())]
-    done = [stored.message for stored in history]
-    answers = [(stored.spot.branch, stored.number) for stored in history if stored.joined < 0]
-    for is_broken, promise in (
-        (len(live) != len(set(live)) or len(done) != len(set(done)), "a message is there twice"),
-        (set(live) & set(done), "a message is live and in the history"),
-        (max(world.tools) > 1, "a tool ran twice"),
-        (max(world.begun) > 1, "a message has two turns"),
-        (max(world.ended) > 1, "a turn ended twice"),
-        (world.replied > 1, "a request was replied to twice"),
-        (world.accepted - set(live) - set(done), "an accepted message is gone"),
-        (session.leaf.turn_number != max((s.number for s in history), default=0), "the leaf is not the end"),
-        (len(answers) != len(set(answers)), "two answers are in the same place"),
-    ):
-        if is_broken:
-            raise Violation(promise)
-
-
-def _is_settled(world: World) -> bool:
-    return not world.processes and world.session.turn is None and not world.session.queue
-
-
-def _with(world: World, process: Process, **changes: Any) -> World:
-    processes = tuple(sorted((*world.processes, process), key=lambda each: each.pid))
-    return world._replace(processes=processes, next_pid=world.next_pid + 1, **changes)
-
-
-def _added(counts: tuple[int, ...], index: int) -> tuple[int, ...]:
-    return (*counts[:index], counts[index] + 1, *counts[index + 1 :])
-
-
-def _counted(world: World, event: tuple[Any, ...], session: Session, history: History) -> World:
-    """Count what an event has done."""
-    changes: dict[str, Any] = {"session": session, "history": history}
-    turn = world.session.turn
-    if (
-        event[0] == "end"
-        and turn is not None
-        and any(run != event[1] for _, run in world.journals[_journal(turn)][-1:])
-    ):
-        raise Violation("the stored answer is not the one in the journal")
-    match event:
-        case ("begin", int(message), _, True, _):
-            changes["begun"] = _added(world.begun, message)
-        case ("begin", int(message), _, _, _):  # it was stopped, and is answered again
-            changes["ended"] = tuple(0 if m == message else count for m, count in enumerate(world.ended))
-        case ("end", _, _, str(status)) if status != "waiting" and world.session.turn is not None:
-            changes["ended"] = _added(world.ended, world.session.turn.message)
-        case ("reply", _):
-            changes["replied"] = world.replied + 1
-    return world._replace(**changes)
-
-
-def _journal(turn: Turn) -> int:
-    return turn.message + (len(MESSAGES) if turn.goes_on else 0)
-
-
-def _running(session: Session) -> Turn:
-    if session.turn is None:
-        raise ValueError("no turn")
-    return session.turn
-
-
-def _ending(session: Session, run: int, joined: tuple[int, ...], status: str) -> state_events.Event:
-    if session.turn is None:
-        raise states.Moved("the turn has ended")
-    answer = _answer(session.turn, joined, status)
-    return state_events.Wait(str(run), answer) if status == "waiting" else state_events.End(str(run), answer)
-
-
-def _answer(turn: Turn, joined: tuple[int, ...], status: Any, *, replied: bool = False) -> SessionMessage:
-    parts: list[Part] = [SteeringPart(message_id=f"m{m}", text=f"text {m}") for m in joined]
-    if status == "waiting":
-        request = CallRequest(id="r", kind="approval", expires_at=LATER, approved=True if replied else None)
-        parts.append(ToolPart(call_id="c", name="tool", input={}, request=request))
-    return SessionMessage(
-        f"t{turn.message}",
-        "assistant",
-        turn.number,
-        [*parts, TextPart(text="answer")],
-        status,
-        parent=f"m{turn.message}",
-        branch=turn.spot.branch,
-        lineage=turn.spot.lineage,
-    )
-
-
-def _live(turn: Turn) -> LiveTurn:
-    turn_id, spot = f"t{turn.message}", turn.spot
-    return LiveTurn(
-        turn_id,
-        turn.number,
-        str(turn.run),
-        f"{turn_id}.goes-on" if turn.goes_on else turn_id,
-        f"m{turn.message}",
-        NOW,
-        f"m{turn.message}",
-        state=turn.state,  # type: ignore[arg-type]
-        message=_question(turn.message, turn.number, spot) if turn.is_new else None,
-        joined=tuple(QueuedMessage(f"text {m}", f"m{m}", busy="steer") for m in turn.joined),
-        until=LATER if turn.state == "waiting" else None,
-        branch=spot.branch,
-        lineage=spot.lineage,
-    )
-
-
-def _head(session: Session) -> SessionHead:
-    live = _live(session.turn) if session.turn is not None else None
-    queue = tuple(QueuedMessage(f"text {m}", f"m{m}", busy="steer", is_stopped=stopped) for m, stopped in session.queue)
-    return SessionHead(session.version, session.leaf, session.branches, live, queue, changed_at=NOW)
-
-
-def _session(change: Change, before: Session) -> Session:
-    head = change.after
-    live = head.turn
-    turn = None
-    if live is not None:
-        joined = tuple(int(message.id[1:]) for message in live.joined)
-        is_new = live.message is not None
-        message = int(live.message_id[1:])
-        turn = Turn(
-            message,
-            live.number,
-            int(live.run),
-            live.state,
-            live.journal != live.id,
-            joined,
-            is_new,
-            Spot(live.branch, live.lineage),
-        )
-    queue = tuple((int(message.id[1:]), message.is_stopped) for message in head.queue)
-    return Session(before.version + 1, _leaf(change), head.branches, turn, queue)
-
-
-def _leaf(change: Change) -> Place:
-    """Return the leaf. The answer of a message that was stopped in line has a random id: it gets that of a turn."""
-    asked = {message.node: message.id for message in change.inserted if message.role == "user"}
-    answered = {message.node: asked.get(message.parent) for message in change.inserted if message.role != "user"}
-    leaf = change.after.leaf
-    message_id = answered.get(leaf.node)
-    return leaf if message_id is None else replace(leaf, node=f"t{message_id[1:]}")
-
-
-def _history(history: History, change: Change) -> History:
-    """Return the history after a change, with the status of each message's answer."""
-    stored = {each.message: each for each in history}
-    answers = {
-        message.turn_number: message for message in (*change.inserted, *change.changed) if message.role != "user"
-    }
-    for message in change.inserted:
-        if message.role == "user":
-            index = int(message.id[1:])
-            if index in stored:
-                raise Violation("a message is stored twice")
-            answer = answers[message.turn_number]
-            spot = Spot(answer.branch, answer.lineage)
-            stored[index] = Stored(index, message.turn_number, answer.status, spot=spot)
-    for answer in answers.values():
-        owner = int(answer.id[1:]) if answer.id.startswith("t") else -1
-        if owner in stored:
-            stored[owner] = stored[owner]._replace(status=answer.status, spot=Spot(answer.branch, answer.lineage))
-        for message_id in answer.steering_ids:
-            index = int(message_id[1:])
-            stored.setdefault(index, Stored(index, answer.turn_number, answer.status, owner))
-    return tuple(stored[index] for index in sorted(stored))
-
-
-def _state(session: Session, history: History, message: int) -> SessionState:
-    """Return what `SessionManager.load` would."""
-    head = _head(session)
-    by_message = {stored.message: stored for stored in history}
-    found = by_message.get(message)
-    if found is None:
-        return SessionState(head, after=head.leaf)
-    owner = found if found.joined < 0 else by_message[found.joined]
-    question, answer = _question(owner.message, owner.number), _stored_answer(owner, history)
-    earlier = question if found.joined < 0 else answer
-    after = answer.place.before(question.node)
-    return SessionState(head, after=after, is_end=False, earlier=earlier, question=question, answer=answer)
-
-
-def _question(message: int, number: int, spot: Spot = Spot(0, ())) -> SessionMessage:
-    parts = [TextPart(text=f"text {message}")]
-    return SessionMessage(f"m{message}", "user", number, parts, branch=spot.branch, lineage=spot.lineage)
-
-
-def _stored_answer(stored: Stored, history: History) -> SessionMessage:
-    joined = tuple(each.message for each in history if each.joined == stored.message)
-    turn = Turn(stored.message, stored.number, 0, "running", False, joined, False, stored.spot)
-    return _answer(turn, joined, stored.status)
 
 
 def main() -> None:

@@ -9,7 +9,8 @@ from omniagent.session.live import Change, SessionHead, SessionState
 from omniagent.session.query import Query
 from omniagent.turns import decisions, state_events
 from omniagent.turns import state as states
-from tests.model.explorer import Bounds, Explorer, Rules, Violation
+from tests.model.explorer import Bounds, Explorer
+from tests.model.machine import Rules, Violation
 
 Transition = Callable[[SessionHead, state_events.Event, datetime], Change]
 

@@ -24,7 +24,7 @@ from tests.runner.processes import Process, cancel_all_but
 from tests.runner.sessions import Sessions
 
 LEASE_SECONDS = 10.0
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 SETTINGS = Settings(tick_seconds=0.001, lease_seconds=LEASE_SECONDS, max_readers_per_user=50)
 BUSY: tuple[Busy, ...] = get_args(Busy)
 LAST = "last"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from omniagent import SessionManager, TurnRegistry
@@ -9,7 +10,7 @@ from omniagent.errors import OmniAgentError, RegistryUnavailable, StorageUnavail
 from omniagent.testing import MemoryRegistry
 from tests.runner.sessions import Sessions
 
-Call = Callable[[], Awaitable[Any]]
+Call = Callable[..., Awaitable[Any]]
 
 
 class Process:
@@ -25,13 +26,16 @@ class Process:
         self.session: SessionManager = self._led_astray(type(session), SessionManager, session)
         self.registry: TurnRegistry = self._led_astray(MemoryRegistry, TurnRegistry, registry)
 
-    async def call(self, name: str, call: Call, unavailable: type[OmniAgentError]) -> Any:
-        """Do one call of the store or the registry."""
+    async def call(self, name: str, call: Call, unavailable: type[OmniAgentError], *args: Any) -> Any:
+        """Do one call of the store or the registry, with these arguments."""
+        await self.hang_if_dead()
+        return await call(*args)
+
+    async def hang_if_dead(self) -> None:
         if self.is_dead:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._hanging.append(future)  # or whoever waits for it is garbage
             await future
-        return await call()
 
     def _led_astray(self, kind: type[Any], interface: type[Any], shared: Any) -> Any:
         """Return an object that does what `shared` does, through `call`."""
@@ -39,7 +43,7 @@ class Process:
 
         def method(name: str) -> Any:
             async def through(_: object, *args: Any, **kwargs: Any) -> Any:
-                return await self.call(name, lambda: getattr(shared, name)(*args, **kwargs), unavailable)
+                return await self.call(name, partial(getattr(shared, name), **kwargs), unavailable, *args)
 
             return through
 
@@ -61,22 +65,22 @@ class FaultyProcess(Process):
         self._at = at
         self._how = how
 
-    async def call(self, name: str, call: Call, unavailable: type[OmniAgentError]) -> Any:
+    async def call(self, name: str, call: Call, unavailable: type[OmniAgentError], *args: Any) -> Any:
         self._calls += name != "signals"  # its number depends on the time
         if self._calls != self._at or self.went_wrong_in:
-            return await call()
+            return await call(*args)
         self.went_wrong_in = name
         match self._how:
             case "refused":
                 raise unavailable("down")
             case "answer lost":
-                await call()
+                await call(*args)
                 raise unavailable("the answer was lost")
             case "cancelled before":
                 await self._cancel()
-                return await call()
+                return await call(*args)
             case _:
-                result = await call()
+                result = await call(*args)
                 await self._cancel()
                 return result
 
@@ -88,7 +92,7 @@ class FaultyProcess(Process):
 
 async def cancel_all_but(living: "set[asyncio.Task[Any]]") -> None:
     """End all tasks but these. Those of dead processes wait for ever: each is cancelled until it ends."""
-    while others := asyncio.all_tasks() - living:
+    while others := asyncio.all_tasks() - living - {asyncio.current_task()}:
         for task in others:
             task.cancel()
         await asyncio.wait(others, timeout=0.005)

@@ -70,6 +70,9 @@ class Sessions:
         self.counter = MemoryCounter(self.clock)
         self.passed = timedelta()
 
+    def now(self) -> datetime:
+        return SessionManager.now() + self.passed
+
     def session(
         self, session_id: str = "chat", kind: type[InMemorySessionManager] = InMemorySessionManager, **options: Any
     ) -> InMemorySessionManager:
@@ -78,7 +81,7 @@ class Sessions:
         class Clocked(kind):  # type: ignore[misc, valid-type]
             @staticmethod
             def now() -> datetime:
-                return SessionManager.now() + sessions.passed
+                return sessions.now()
 
         return Clocked("ada", session_id, store=self.store, settings=self.settings, **options)
 

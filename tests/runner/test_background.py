@@ -58,14 +58,6 @@ async def test_it_is_answered_as_it_was_accepted_however_it_is_sent_again(sessio
     assert await texts_of(await runner.start(QUERY)) == ["One."]
 
 
-async def test_a_stop_reaches_it_before_it_runs(sessions: Sessions) -> None:
-    runner = sessions.runner(ScriptedModel())
-    await runner.accept(QUERY)
-    assert await runner.stop("m1")
-    assert await runner.take_up() is None
-    assert sessions.history == [("m1", "Hello", "complete"), ("", "", "cancelled")]
-
-
 @pytest.mark.parametrize(
     ("busy", "history"), [("queue", ["One.", "Two."]), ("interrupt", ["One", "Two."]), ("steer", ["One.", "Two."])]
 )

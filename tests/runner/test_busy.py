@@ -10,7 +10,6 @@ from omniagent import AnswerStream, Budget, Query, Usage, tool
 from omniagent.errors import InvalidRequest, ModelUnavailable, QueueFull, TooManyRequests, TurnInProgress
 from omniagent.protocol import sse
 from omniagent.providers import ModelFinish
-from omniagent.settings import Busy
 from omniagent.testing import Gate, ScriptedModel, ToolCall
 from tests.fixtures.live_turns import begin_turn
 from tests.runner.sessions import Sessions, ask, texts_of, until
@@ -38,18 +37,6 @@ async def test_queued_messages_are_answered_in_order_each_once(sessions: Session
         *(("m1", "m1?"), ("", "One."), ("m2", "m2?"), ("", "Two."), ("m3", "m3?"), ("", "Three."))
     ]
     assert [message.text for message in model.requests[2].messages] == ["m1?", "One.", "m2?", "Two.", "m3?"]
-
-
-async def test_an_interrupting_message_ends_the_turn_with_what_it_has(sessions: Sessions) -> None:
-    model, first, _ = await sessions.answering("Two.")
-    assert (await sessions.runner(model).run(ask("m2", "interrupt"))).text == "Two."
-    assert await texts_of(first) == ["One"]
-    assert sessions.history == [
-        ("m1", "m1?", "complete"),
-        ("", "One", "cancelled"),
-        ("m2", "m2?", "complete"),
-        ("", "Two.", "complete"),
-    ]
 
 
 async def test_a_steering_message_joins_the_turn_before_its_next_model_call(sessions: Sessions) -> None:
@@ -117,21 +104,6 @@ async def test_an_answer_that_is_given_again_keeps_what_had_joined_it(sessions: 
     assert [message.text for message in model.requests[-1].messages] == ["m1?", "m2?"]
     failing = sessions.runner(ScriptedModel(ModelUnavailable()))
     assert (await failing.run(Query(regenerate=True))).message.steering_ids == ["m2"]
-
-
-async def test_a_regeneration_is_refused_or_interrupts(sessions: Sessions) -> None:
-    gate = Gate()
-    model = ScriptedModel("One.", ["Two", gate, "."], "Three.")
-    await sessions.runner(model).run(ask("m1"))
-    second = await sessions.runner(model).start(ask("m2"))
-    await gate.reached()
-    policies: tuple[Busy, ...] = ("queue", "steer")
-    for busy in policies:
-        with pytest.raises(TurnInProgress):
-            await sessions.runner(model).start(Query(regenerate=True, busy=busy))
-    again = await sessions.runner(model).start(Query(regenerate=True, busy="interrupt"))
-    assert await texts_of(again, second) == ["Three.", "Two"]
-    assert [line[:2] for line in sessions.history[2:]] == [("m2", "m2?"), ("", "Three.")]
 
 
 async def test_a_stop_by_name_reaches_a_message_that_waits_and_no_other(sessions: Sessions) -> None:

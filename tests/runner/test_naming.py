@@ -109,13 +109,6 @@ async def test_the_answer_is_complete_before_its_session_has_a_name() -> None:
     assert await chat.name() == "A greeting"
 
 
-async def test_without_the_setting_nothing_is_named() -> None:
-    chat = Chat(ScriptedModel("Hello.", name="A greeting"))
-    chat.settings = QUICK
-    await chat.ask()
-    assert (await chat.name(), chat.costs) == (None, [])
-
-
 def test_a_silent_model_names_a_chat_by_its_first_words() -> None:
     async def named() -> str:
         gate = Gate()

@@ -6,8 +6,8 @@ import pytest
 
 from omniagent import Query
 from omniagent.ai.operator import TurnOperator
-from omniagent.errors import InvalidRequest, ModelUnavailable, TurnInProgress
-from omniagent.testing import Gate, ScriptedModel
+from omniagent.errors import InvalidRequest, TurnInProgress
+from omniagent.testing import ScriptedModel
 from tests.fixtures.conversation import events_of
 from tests.fixtures.stream import check_order, joined
 from tests.runner.sessions import Sessions, ask, texts_of
@@ -15,14 +15,6 @@ from tests.runner.sessions import Sessions, ask, texts_of
 
 async def texts(runner: TurnOperator, branch: str | None = None) -> list[str]:
     return [message.text for message in await runner.history(branch=branch)]
-
-
-async def test_while_it_is_answered_the_same_message_joins_from_the_first_event(sessions: Sessions) -> None:
-    model, first, gate = await sessions.answering()
-    joining = asyncio.create_task(events_of(await sessions.runner(model).start(ask("m1"))))
-    gate.set()
-    assert await joining == await events_of(first)
-    assert len(model.requests) == 1
 
 
 async def test_ten_at_once_make_one_turn_and_one_model_request_and_later_it_is_replayed(sessions: Sessions) -> None:
@@ -38,19 +30,6 @@ async def test_ten_at_once_make_one_turn_and_one_model_request_and_later_it_is_r
     assert len({stream[0]["messageId"] for stream in streams}) == 1
     assert (await sessions.runner(model).run(ask("m1"))).text == "Only once."
     assert (len(model.requests), len(sessions.messages)) == (1, 2)
-
-
-async def test_other_parts_under_the_id_of_a_stored_message_are_an_edit(sessions: Sessions) -> None:
-    model = ScriptedModel("One.", "Two.", "Three.", "Edited.")
-    runner = sessions.runner(model)
-    first = (await runner.run(ask("m1"))).message_id
-    await runner.run(Query("m2?", "m2", parent=first))
-    await runner.run(ask("m3"))
-    for edit in (Query("edit", "m2", parent=first), Query("edit", "m2")):
-        await runner.run(edit)
-        assert await texts(runner) == ["m1?", "One.", "edit", "Edited."]
-    assert [message.text for message in model.requests[-1].messages] == ["m1?", "One.", "edit"]
-    assert len((await runner.history())[2].siblings) == 2, "the second was a retry"
 
 
 async def test_a_message_follows_the_one_that_it_names(sessions: Sessions) -> None:
@@ -77,20 +56,6 @@ async def test_a_message_of_another_branch_is_replayed_without_its_parent(sessio
     assert (await texts(runner))[::2] == ["m1?", "m3?"], "nothing is switched"
 
 
-async def test_a_cancelled_answer_is_given_again_in_the_same_turn(sessions: Sessions) -> None:
-    gate = Gate()
-    model, first, _ = await sessions.answering(["Again", gate])
-    runner = sessions.runner(model)
-    await runner.stop()
-    await first.result()
-    again = await runner.start(ask("m1"))
-    await gate.reached()  # one that showed nothing would leave the first in its place
-    await runner.stop()
-    await again.result()
-    _, answer = await runner.history()
-    assert (answer.id, len(answer.siblings)) == (again.message_id, 2)
-
-
 async def test_every_refusal_of_run_stream_comes_before_the_first_event(sessions: Sessions) -> None:
     stream = sessions.runner(ScriptedModel()).run_stream("  ")
     with pytest.raises(InvalidRequest):
@@ -113,18 +78,6 @@ async def test_a_regenerated_answer_is_a_sibling_and_the_same_wish_again_replays
     _, shown = await runner.history()
     assert (shown.id, shown.siblings, shown.metadata["replaces"]) == (new, (old, new), old)
     assert (await runner.run(query)).message_id == new
-
-
-async def test_a_regeneration_that_fails_leaves_the_old_answer_beside_it(sessions: Sessions) -> None:
-    runner = sessions.runner(ScriptedModel("Old.", ["Half", ModelUnavailable()]))
-    old = (await runner.run(ask("m1"))).message_id
-    failed = await runner.run(Query(regenerate=True, replaces=old))
-    assert failed.status == "failed"
-    assert [message.id for message in await runner.history()] == ["m1", failed.message_id]
-    await runner.switch(old)
-    assert [(message.id, message.status) for message in await runner.history()] == [
-        *(("m1", "complete"), (old, "complete"))
-    ]
 
 
 @pytest.mark.parametrize("names_answer", [True, False])

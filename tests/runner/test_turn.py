@@ -11,9 +11,10 @@ from omniagent.messages import StepPart, ToolPart
 from omniagent.session.live import Change
 from omniagent.testing import Gate, ScriptedModel, ToolCall
 from tests.fixtures.conversation import read, seen
+from tests.fixtures.live_turns import enqueue
 from tests.fixtures.package_log import logged
 from tests.runner.scenarios import add, lookup
-from tests.runner.sessions import Sessions
+from tests.runner.sessions import Sessions, texts_of
 
 ADD = ToolCall("add", {"a": 1, "b": 2})
 
@@ -101,6 +102,23 @@ async def test_storage_that_fails_for_a_while_delays_the_answer_and_loses_nothin
     held.answer.set()
     assert (await sessions.runner(ScriptedModel("Hello."), session=held).run("Hi")).stored
     assert (held.failures, sessions.history[-1]) == (0, ("", "Hello.", "complete"))
+
+
+async def test_an_answer_is_stored_although_its_reply_is_lost_and_a_message_gets_in_line(sessions: Sessions) -> None:
+    class Unconfirmed(InMemorySessionManager):
+        async def write(self, change: Change) -> bool:
+            is_written = await super().write(change)
+            if is_written and change.before.running is not None and change.after.running is None:
+                await enqueue(sessions.session(), "Again?", "m2")
+                raise StorageUnavailable("the reply was lost")
+            return is_written
+
+    model = ScriptedModel("Hello.", "And hello.")
+    assert (await sessions.runner(model, session=sessions.session(kind=Unconfirmed)).run("Hi")).stored
+    queued = await sessions.runner(model).take_up()
+    assert queued is not None
+    assert await texts_of(queued) == ["And hello."]
+    assert [text for _, text, _ in sessions.history] == ["Hi", "Hello.", "Again?", "And hello."]
 
 
 async def test_callbacks_are_told_what_happens(sessions: Sessions) -> None:

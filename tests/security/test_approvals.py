@@ -27,17 +27,6 @@ def _nothing_ran() -> None:
     ran.clear()
 
 
-def test_a_denial_in_a_plain_body_is_told_with_its_reason(world: World) -> None:
-    user = world.user()
-    [part] = tools(wait(user))
-    answer = {"tool_call_id": part["toolCallId"], "approved": False, "reason": "not now"}
-    response = user.call("POST", "/chat?stream=false", json={"session_id": user.session, "replies": [answer]})
-    assert response.json()["status"] == "complete"
-    [denied] = tools(user.messages()[-1])
-    assert (denied["state"], denied["approval"]["reason"]) == ("output-denied", "not now")
-    assert ran == []
-
-
 def test_without_a_rule_nobody_else_sees_or_answers(world: World) -> None:
     user, other = world.user(), world.user()
     [part] = tools(wait(user))

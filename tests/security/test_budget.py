@@ -94,22 +94,6 @@ def this_minute() -> datetime:
     return datetime.now(UTC).replace(second=0, microsecond=0)
 
 
-def test_requests_of_a_minute_and_the_budget_of_a_category(hasty: World) -> None:
-    minute, requests = None, 0
-    while minute != this_minute():  # else one has ended in the middle: once more
-        minute = this_minute()
-        user = hasty.user()
-        user.http.headers["x-user-category"] = "hasty"
-        user.ask("[echo:One.]")
-        assert user.call("POST", "/sessions/{}/name").status_code == 200
-        over = [user.post({"query": "Three"}), user.call("POST", "/sessions/{}/name")]
-        requests = user.call("GET", "/usage").json()["requestsPerMinute"]["used"]
-    assert requests >= 2
-    for response in over:
-        refused(response, "too_many_requests")
-    assert hasty.user().post({"query": "[echo:Somebody else.]"}).status_code == 200
-
-
 def test_an_operator_sees_refusals(user: User, capsys: pytest.CaptureFixture[str]) -> None:
     while used(user) < 40:
         user.ask("[echo:A few words.]")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from omniagent.errors import OmniAgentError
-from omniagent.session.ids import new_id, session_key, user_id_of
+from omniagent.session.ids import user_id_of
 from tests.fixtures.functions import load
-from tests.fixtures.jobs import CONTEXT, Chats, RecordedQueue, batch, failures
+from tests.fixtures.jobs import CONTEXT, RecordedQueue, batch, failures
 from tests.fixtures.world import World
 
 Json = dict[str, Any]
@@ -28,29 +28,6 @@ def let_time_pass(world: World) -> None:
     an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
     for collection in (world.database.users, world.database.sessions):
         collection.update_many({"erased_at": {"$type": "date"}}, {"$set": {"erased_at": an_hour_ago}})
-
-
-def test_a_deletion_longer_than_its_request_is_finished_by_the_sweep(
-    world: World, run: Any, chats: Chats, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert world.application.settings.session_retention_days == 0
-    for path in ("/sessions/{}", "/users/me"):
-        user = world.user()
-        user.ask("[echo:Hello.]")
-        user_id = user_id_of(user.client_id)
-        keys = [user.key, chats.add(300, key=session_key(user_id, new_id()))]
-        deleted = keys if path == "/users/me" else keys[:1]
-        with monkeypatch.context() as patch:
-            patch.setattr("omniagent.http.sessions_app.time_left", lambda: 0.0)
-            chats.add(600, key=user.key)
-            assert user.call("DELETE", path).status_code == 204
-        assert user.call("GET", "/sessions/{}").status_code == 404
-        assert world.database.messages.count_documents({"session_id": user.key}) > 0
-        let_time_pass(world)
-        assert run.handler(SWEEP, CONTEXT)["status"] == "swept"
-        assert world.database.messages.count_documents({"session_id": {"$in": deleted}}) == 0
-        assert world.database.sessions.count_documents({"_id": {"$in": keys}}) == len(keys) - len(deleted)
-        assert world.database.users.count_documents({"_id": user_id}) == (path == "/sessions/{}")
 
 
 def test_a_sweep_whose_deletion_fails_is_an_error_of_the_function(world: World, run: Any) -> None:

@@ -12,8 +12,7 @@ from local.model import OfflineModel
 from omniagent.errors import InvalidRequest
 from omniagent.http.bodies import MAX_CONTAINERS, MAX_FORM_BYTES, MAX_MESSAGES, read_chat_request
 from omniagent.http.fields import MAX_BODY_BYTES, MAX_PARTS
-from omniagent.lambda_runtime.asgi import StreamingResult
-from tests.fixtures.function_url import PAYLOADS, Collected, context, read_stream, url_event
+from tests.fixtures.function_url import PAYLOADS
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world, start_at_once
 
@@ -132,21 +131,6 @@ def test_the_characters_of_a_name_and_of_a_search(user: User) -> None:
     assert len(user.call("GET", f"/sessions?search={'ä' * 100}").json()["sessions"]) == 1
     for bad in ("ä" * 101, "a%00b"):
         refused(user.call("GET", f"/sessions?search={bad}"), 422, "invalid_request", "search")
-
-
-def test_the_turns_that_a_user_has_running(world: World, user: User) -> None:
-    request = user.http.build_request(
-        "POST", "http://chat/chat", json={"session_id": user.session, "query": "[stall] Hi"}
-    )
-    running = world.chat.handler(url_event(request), context())
-    assert isinstance(running, StreamingResult)
-    over = user.post({"query": "Another one"})
-    refused(over, 429, "too_many_turns", "at once")
-    assert int(over.headers["retry-after"]) > 0
-    assert world.user().post({"query": "Somebody else's"}).status_code == 200
-    assert user.call("POST", "/sessions/{}/cancel").status_code == 202
-    read_stream(running, Collected())
-    assert user.post({"query": "Another one"}).status_code == 200
 
 
 def test_what_looks_like_an_operator_is_text(world: World, user: User) -> None:

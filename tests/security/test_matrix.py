@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from local.model import OfflineModel
 from omniagent.http.sessions_app import router
 from omniagent.session.ids import new_id
-from tests.fixtures.function_url import PAYLOADS, Payload
+from tests.fixtures.function_url import PAYLOADS
 from tests.fixtures.issuer import AUDIENCE, Issuer
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
@@ -96,23 +96,6 @@ def test_without_a_good_token_nothing_is_told_or_changed(route: Route, world: Wo
         "The token is not an access token.",
     }
     assert stored(world) == before
-
-
-@pytest.mark.parametrize(("route", "payload"), list(zip(ROUTES, cycle(PAYLOADS), strict=False)), ids=str)
-def test_another_user_gets_what_is_their_own(
-    route: Route, payload: Payload, world: World, issuer: Issuer, ada: User
-) -> None:
-    before = stored(world)
-    eve = bearer(replace(world, payloads=(payload,)), issuer, f"eve-{new_id()}")
-    response = call(eve.http, route, ada.session)
-    assert SECRET not in response.text
-    if "{session_id}" in route.path:
-        assert response.status_code == (204 if route.function == "chat" else 404)
-    else:
-        # A session of the same name is another one.
-        assert response.status_code == route.owner
-    kept = stored(world)
-    assert [document for document in before if document not in kept] == []
 
 
 def test_a_signature_is_no_token(world: World, ada: User) -> None:

@@ -137,16 +137,6 @@ def test_a_question_to_another_users_session_begins_one_of_ones_own(
     assert works[0] == works[1]
 
 
-def test_another_users_answer_cannot_be_generated_again(world: World, ada: User) -> None:
-    eve = world.user()
-    [_, answer, *_] = ada.messages()
-    again: Json = {"messages": [{}], "trigger": "regenerate-message", "messageId": answer["id"]}
-    theirs = visible(eve.post({**again, "id": ada.session}), ada.session)
-    nobodys = new_id()
-    assert theirs == visible(eve.post({**again, "id": nobodys}), nobodys)
-    assert theirs[0] == 404
-
-
 def test_a_list_holds_ones_own_whatever_its_cursor_says(world: World, ada: User) -> None:
     for number in range(3):
         ada.call("POST", "/sessions", json={"id": f"s{number}"})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omniagent import Agent, InMemorySessionManager, Overrides, Query, Runner, RunResult, Settings, TurnHooks
+from omniagent import Agent, InMemorySessionManager, Overrides, Runner, RunResult, Settings, TurnHooks
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import Part, TextPart, ToolPart, Usage
 from omniagent.providers import LLMProvider, ModelFinish, ModelRequest
@@ -186,17 +186,6 @@ async def test_an_update_stops_before_the_latest_turn_which_may_be_answered_agai
     assert (again.written, again.end_turn_number) == (0, 3)
 
 
-async def test_answering_a_turn_again_is_seen_by_the_model_although_a_job_had_summarized() -> None:
-    chat = Chat(settings=replace(SOON, context_max_turns=50))
-    await chat.converse(4)
-    await chat.runner().summarize()
-    chat.model = ScriptedModel("Another answer.", default="Yes.")
-    stream = chat.runner().run_stream(Query(regenerate=True))
-    await stream.ended()
-    await chat.ask("Five?")
-    assert "Another answer." in [message.text for message in requests(chat.model, "answer")[-1].messages]
-
-
 async def test_an_update_stops_waiting_for_a_slow_model_in_time_and_keeps_its_pieces() -> None:
     pieces: list[str | Gate] = ["Some of it.", Gate()]
     chat = Chat(ScriptedModel(summary=lambda _: pieces.pop(0)), settings=replace(SOON, context_max_turns=500))
@@ -210,22 +199,6 @@ async def test_an_update_stops_waiting_for_a_slow_model_in_time_and_keeps_its_pi
     chat.model = ScriptedModel(summary="The rest.")
     rest = await chat.runner().summarize()
     assert (rest.written, rest.end_turn_number, rest.is_done) == (2, 129, True)
-
-
-async def test_a_rebuild_that_is_cut_off_keeps_the_old_summary_and_its_own_pieces() -> None:
-    chat = Chat(settings=replace(SOON, context_max_turns=500))
-    await store_turns(chat.session, *([[TextPart(text="Yes.")]] * 130))
-    await chat.runner().summarize()
-    old = await chat.latest()
-    left = iter([1.0, 1.0, 0.0])
-    assert not (await chat.runner().summarize(rebuild=True, time_left=lambda: next(left))).is_done
-    assert await chat.latest() == old
-    rebuilt = await chat.runner().summarize(rebuild=True)
-    assert (rebuilt.written, rebuilt.end_turn_number, rebuilt.is_done) == (1, 129, True)
-    new = await chat.latest()
-    assert new is not None
-    assert (new.start_turn_number, new.end_turn_number) == (1, 129)
-    assert new != old
 
 
 async def test_a_session_that_does_not_exist_cannot_be_summarized() -> None:

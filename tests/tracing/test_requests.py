@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from omniagent.http.auth import Caller, authenticator, find_caller
+from omniagent.http.auth import authenticator, find_caller
 from omniagent.http.serving import Boundary
 from omniagent.session.ids import user_id_of
 from omniagent.settings import Settings
@@ -62,26 +62,6 @@ def client() -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
 
 
-async def test_the_callers_hash_is_on_every_line_and_span_of_a_request(recorded: Recorded) -> None:
-    fields: list[dict[str, object]] = []
-
-    async def handle(request: Request) -> Response:
-        await find_caller(request)
-        fields.append(dict(bound_fields()))
-        with trace_operation("work"):
-            return PlainTextResponse("ok")
-
-    app = Starlette(routes=[Route("/mine", handle)])
-    app.state.authenticate, app.state.auth_mode = authenticator(Settings(auth_mode="none"), local=True), "none"
-    transport = httpx.ASGITransport(Boundary(app))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-        await http.get("/mine", headers={"x-user-id": "ada"})
-    user = user_id_of("local:ada")
-    assert [line["user_id"] for line in fields] == [user]
-    assert [recorded.attributes(name)["user.id"] for name in ("work", "GET /mine")] == [user, user]
-    assert not bound_fields()
-
-
 async def test_the_apps_request_span_is_named_by_its_route_and_carries_the_status(
     recorded: Recorded, client: httpx.AsyncClient
 ) -> None:
@@ -111,20 +91,24 @@ async def test_a_failed_request_is_an_error_and_its_spans_are_still_flushed(
     assert flushed == ["GET /things/{name}"]
 
 
-async def test_a_request_that_names_a_session_has_it_on_its_spans(recorded: Recorded) -> None:
+async def test_the_callers_hash_and_a_sessions_id_are_on_every_line_and_span_of_a_request(recorded: Recorded) -> None:
+    fields: list[dict[str, object]] = []
+
     async def read(request: Request) -> Response:
         await find_caller(request)
+        fields.append(dict(bound_fields()))
         with trace_operation("mongodb.find", kind=SpanKind.DB):
             return PlainTextResponse("ok")
 
-    async def authenticate(_: Request) -> Caller:
-        return Caller("ada")
-
     app = Starlette(routes=[Route("/sessions/{session_id}", read)])
-    app.state.authenticate, app.state.auth_mode = authenticate, "none"
+    app.state.authenticate, app.state.auth_mode = authenticator(Settings(auth_mode="none"), local=True), "none"
     transport = httpx.ASGITransport(Boundary(app))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         for session_id in ("demo", "not%20an%20id"):
-            await http.get(f"/sessions/{session_id}")
+            await http.get(f"/sessions/{session_id}", headers={"x-user-id": "ada"})
+    user = user_id_of("local:ada")
+    assert [line["user_id"] for line in fields] == [user] * 2
+    assert not bound_fields()
     for name in ("GET /sessions/{session_id}", "mongodb.find"):
         assert recorded.values(name, "session.id") == ["demo", None]
+        assert recorded.values(name, "user.id") == [user] * 2

@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from omniagent import Agent, Callbacks, InMemorySessionManager, Query, RunContext, SessionManager, Settings, tool
+from omniagent import Agent, Callbacks, Query, RunContext, Settings, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelRequest, ModelText, ModelToolCall, ModelToolDelta, ModelToolStart
 from omniagent.ai.providers.scripted import Beat
+from omniagent.errors import OmniAgentError
 from omniagent.messages import ToolPart
 from omniagent.session.live import Change, SessionMessage
-from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
-from omniagent.turns.registry import Chunk
+from omniagent.testing import ScriptedModel
 from tests.fixtures.live_turns import answer_of
+from tests.runner.processes import Call, Process, bury
+from tests.runner.sessions import Sessions
 
 LEASE_SECONDS = 10.0
 QUERY = Query("Look it up", "m1")
@@ -34,52 +36,28 @@ class Stage(asyncio.Event):
         return True
 
 
-class Process:
-    """One process. Once it is dead, none of its writes has an effect."""
+class Mortal(Process):
+    """A process that dies where its world says."""
 
-    def __init__(self) -> None:
-        self.grave: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.is_dead = False
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._world = world
 
-    async def check(self) -> None:
-        if self.is_dead:
-            await asyncio.shield(self.grave)
-
-
-class MortalSession(InMemorySessionManager):
-    def __init__(self, world: "World", process: Process) -> None:
-        super().__init__("ada", "chat", store=world.store, settings=world.settings)
-        self._world, self._process = world, process
-        self.now = world.now  # type: ignore[method-assign]
-
-    async def write(self, change: Change) -> bool:
-        await self._process.check()
-        before, after = change.before.running, change.after.running
-        name = "begin" if before is None else "end" if after is None else "take over"
-        await self._world.at(f"before {name}")
-        await self._process.check()
-        is_written = await super().write(change)
-        await self._world.at(f"after {name}")
-        await self._process.check()
-        return is_written
+    async def call(self, name: str, call: Call, unavailable: type[OmniAgentError], *args: Any) -> Any:
+        if name == "write":
+            change: Change = args[0]
+            before, after = change.before.running, change.after.running
+            name = "begin" if before is None else "end" if after is None else "take over"
+            await self.hang_if_dead()
+            await self._world.at(f"before {name}")
+        done = await super().call(name, call, unavailable, *args)
+        if name in {"begin", "end", "take over", "append"}:
+            await self._world.at(f"after {name}")
+            await self.hang_if_dead()
+        return done
 
 
-class MortalRegistry(MemoryRegistry):
-    def __init__(self, world: "World", process: Process) -> None:
-        super().__init__()
-        self._world, self._process, self._shared = world, process, world.registry
-        for name in ("read", "signal", "signals", "count_reader", "erase"):
-            setattr(self, name, getattr(world.registry, name))
-
-    async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
-        await self._process.check()
-        is_ours = await self._shared.append(session, journal, chunk)
-        await self._world.at("after append")
-        await self._process.check()
-        return is_ours
-
-
-class World:
+class World(Sessions):
     """One session and its processes. Whoever reaches the stage, or the moment of this number, dies there."""
 
     def __init__(
@@ -91,25 +69,18 @@ class World:
         retry_safe: bool = False,
         tick_seconds: float = 0.005,
     ) -> None:
+        super().__init__(Settings(tick_seconds=tick_seconds, lease_seconds=max(LEASE_SECONDS, 2 * tick_seconds)))
         self.stage, self.moment = stage, moment
         self.deaths_left, self.deaths = deaths, 0
         self.moments = 0
-        self.store, self.registry = InMemoryStore(), MemoryRegistry()
-        self.settings = Settings(
-            tick_seconds=tick_seconds, lease_seconds=max(LEASE_SECONDS, 2 * tick_seconds), name_sessions=False
-        )
-        self.passed = timedelta()
         self.runs: list[str] = []
         """The call ids of the tool's runs."""
         self.retry_safe = retry_safe
         self.model = ScriptedModel(default=self._answer)
-        self.process = Process()
+        self.process = Mortal(self)
         self._died = asyncio.Event()
         self._living = asyncio.all_tasks()
         self.agent = self._new_agent()
-
-    def now(self) -> datetime:
-        return SessionManager.now() + self.passed
 
     async def at(self, name: str) -> None:
         """Stop here for good if this is the stage."""
@@ -121,24 +92,18 @@ class World:
             self.deaths += 1
             self.process.is_dead = True
             self._died.set()
-            await asyncio.shield(self.process.grave)
-
-    @property
-    def session(self) -> MortalSession:
-        """The session, as a new process sees it."""
-        return MortalSession(self, Process())
+            await self.process.hang_if_dead()
 
     async def is_written(self, text: bytes) -> bool:
         """Whether the turn's journal has this text."""
-        head = await self.session.head()
-        assert head is not None
-        assert head.turn is not None
-        return any(text in each.lines for each in await self.registry.read(self.session.key, head.turn.journal))
+        turn = (await self.head()).turn
+        assert turn is not None
+        return any(text in each.lines for each in await self.registry.read(self.session().key, turn.journal))
 
-    def runner(self) -> TurnOperator:
-        self.process = Process()
-        session, registry = MortalSession(self, self.process), MortalRegistry(self, self.process)
-        return TurnOperator(self.agent, session, provider=self.model, registry=registry)
+    def worker(self) -> TurnOperator:
+        """A runner in a process of its own."""
+        self.process = Mortal(self)
+        return self.runner(self.model, agent=self.agent, session=self.process.session, registry=self.process.registry)
 
     async def ask(self) -> None:
         """Send the message. Its process may die."""
@@ -146,21 +111,21 @@ class World:
 
     async def finish(self) -> SessionMessage:
         """Let other processes take up what is left, until there is nothing. They may die as well."""
-        while (head := await self.session.head()) is not None and head.turn is not None:
+        while (await self.head()).turn is not None:
             await self._until_death_or_end(self._taken_up())
         return await self.answer()
 
     async def answer(self) -> SessionMessage:
-        answer = await answer_of(self.session, 1)
+        answer = await answer_of(self.session(), 1)
         assert answer is not None
         return answer
 
     async def _asked(self) -> None:
-        stream = await self.runner().start(QUERY)
+        stream = await self.worker().start(QUERY)
         await stream.ended()
 
     async def _taken_up(self) -> None:
-        stream = await self.runner().take_up()
+        stream = await self.worker().take_up()
         if stream is not None:
             await stream.ended()
 
@@ -173,10 +138,7 @@ class World:
             self.passed += timedelta(seconds=self.settings.lease_seconds + 1)
         else:
             task.result()
-        while left := asyncio.all_tasks() - self._living - {asyncio.current_task()}:
-            for each in left:
-                each.cancel()
-            await asyncio.wait(left, timeout=0.01)
+        await bury(self._living)
 
     def _new_agent(self) -> Agent:
         @tool(retry_safe=self.retry_safe)

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 from omniagent.errors import RegistryUnavailable
-from omniagent.turns.registry import Chunk, MemoryRegistry, Signals
+from omniagent.turns.registry import Chunk, Signals
+from tests.runner.sessions import Polled
 
 
 @dataclass(slots=True)
-class Unreliable(MemoryRegistry):
+class Unreliable(Polled):
     """Can be down, or lose its replies: the call has its effect, and its caller gets an error."""
 
     is_down: bool = False
@@ -20,18 +21,18 @@ class Unreliable(MemoryRegistry):
     async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
         self._refuse_when_down()
         self.appends += 1
-        is_ours = await MemoryRegistry.append(self, session, journal, chunk)
+        is_ours = await Polled.append(self, session, journal, chunk)
         if self.loses_replies:
             raise RegistryUnavailable("the reply was lost")
         return is_ours
 
     async def read(self, session: str, journal: str, after: int = -1, *, newest: bool = False) -> list[Chunk]:
         self._refuse_when_down()
-        return await MemoryRegistry.read(self, session, journal, after, newest=newest)
+        return await Polled.read(self, session, journal, after, newest=newest)
 
     async def signals(self, session: str, journal: str) -> Signals:
         self._refuse_when_down()
-        return await MemoryRegistry.signals(self, session, journal)
+        return await Polled.signals(self, session, journal)
 
     def _refuse_when_down(self) -> None:
         if self.is_down:

@@ -17,15 +17,16 @@ from omniagent.ai.providers.scripted import Gate
 from omniagent.ai.result import StreamPosition
 from omniagent.errors import TooManyReaders, TurnInProgress
 from omniagent.protocol import sse
-from omniagent.testing import MemoryRegistry, ScriptedModel, ToolCall
+from omniagent.testing import ScriptedModel, ToolCall
 from omniagent.turns import setup
 from omniagent.turns.engine import following
 from omniagent.turns.journal.readers import LOST
 from omniagent.turns.setup import TimeLimit
 from omniagent.turns.watch.takeover import MAX_ATTEMPTS
 from tests.fixtures.stream import check_order
-from tests.runner.sessions import until
-from tests.turns.deaths import LEASE_SECONDS, QUERY, MortalRegistry, MortalSession, Process, World
+from tests.runner.processes import Process, bury
+from tests.runner.sessions import Polled, until
+from tests.turns.deaths import LEASE_SECONDS, QUERY, World
 from tests.turns.registries import Unreliable
 
 LONG = 600.0
@@ -52,7 +53,7 @@ def _moved_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 class House(World):
     """One session, its registry and any number of processes that share them. Its clock stands still."""
 
-    def __init__(self, *script: object, registry: MemoryRegistry | None = None) -> None:
+    def __init__(self, *script: object, registry: Polled | None = None) -> None:
         super().__init__()
         self.begun = super().now()
         self.registry = registry or self.registry
@@ -77,12 +78,11 @@ class House(World):
     def now(self) -> datetime:
         return self.begun + self.passed
 
-    def runner(self, process: Process | None = None) -> TurnOperator:
+    def worker(self, process: Process | None = None) -> TurnOperator:
         """Return a runner in another process, which may leave its turn to others."""
-        process = process or Process()
-        session, registry = MortalSession(self, process), MortalRegistry(self, process)
-        hooks = TurnHooks(on_work=self._note)
-        return TurnOperator(self.agent, session, provider=self.model, registry=registry, hooks=hooks)
+        process = process or Process(self)
+        options = {"registry": process.registry, "hooks": TurnHooks(on_work=self._note)}
+        return self.runner(self.model, agent=self.agent, session=process.session, **options)
 
     def kill(self, process: Process) -> None:
         """End a process and let its lease pass."""
@@ -91,7 +91,7 @@ class House(World):
         self.passed += timedelta(seconds=LEASE_SECONDS + 1)
 
     async def resumed(self) -> AnswerStream:
-        stream = await self.runner().resume()
+        stream = await self.worker().resume()
         assert stream is not None
         return stream
 
@@ -110,25 +110,25 @@ def text_of(stream: bytes) -> str:
 async def test_readers_are_limited_per_user_and_leave_with_their_stream() -> None:
     house = House()
     house.settings = replace(house.settings, max_readers_per_user=1)
-    turn = await house.runner().start(QUERY)
+    turn = await house.worker().start(QUERY)
     reader = await house.resumed()
     with pytest.raises(TooManyReaders):
-        await house.runner().resume()
+        await house.worker().resume()
     with pytest.raises(TooManyReaders):
-        await (await house.runner().start(QUERY)).result()
+        await (await house.worker().start(QUERY)).result()
     house.gate.set()
     assert (await joined(reader.sse())).endswith(sse.DONE)
     await turn.ended()
-    assert await house.registry.count_reader(house.session.user_id, "next", 1) == 1
+    assert await house.registry.count_reader(house.session().user_id, "next", 1) == 1
 
 
 async def test_a_reader_whose_time_is_over_ends_without_finish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "FOLLOW_SECONDS", 0.01)
     house = House()
-    turn = await house.runner().start(QUERY)
+    turn = await house.worker().start(QUERY)
     assert not (await joined((await house.resumed()).sse())).endswith(sse.DONE)
     with pytest.raises(TurnInProgress):
-        await (await house.runner().start(QUERY)).result()
+        await (await house.worker().start(QUERY)).result()
     house.gate.set()
     assert (await turn.result()).text == "Half and all."
     await turn.ended()
@@ -137,7 +137,7 @@ async def test_a_reader_whose_time_is_over_ends_without_finish(monkeypatch: pyte
 async def test_a_reader_of_a_silent_turn_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "KEEP_ALIVE_SECONDS", 0.02)
     house = House([gate := Gate(), "At last."])
-    turn = await house.runner().start(QUERY)
+    turn = await house.worker().start(QUERY)
     frames = (await house.resumed()).sse()
     comments = 0
     while comments < 3:
@@ -152,7 +152,7 @@ async def test_a_registry_that_is_down_costs_a_reader_nothing(comes_back: bool) 
     """If it stays down, the reader gets the stored answer."""
     registry = Unreliable()
     house = House(registry=registry)
-    turn = await house.runner().start(QUERY)
+    turn = await house.worker().start(QUERY)
     reading = asyncio.create_task(joined((await house.resumed()).sse()))
     await house.gate.reached()
     registry.is_down = True
@@ -175,8 +175,8 @@ async def test_a_registry_that_is_down_costs_a_reader_nothing(comes_back: bool) 
 @pytest.mark.parametrize("is_dead_before", [True, False])
 async def test_a_position_in_what_a_dead_process_showed_is_lost(is_dead_before: bool) -> None:
     house = House(["Half ", gate := Gate(), "and all."], ["Another answer."])
-    process = Process()
-    turn = await house.runner(process).start(QUERY)
+    process = Process(house)
+    turn = await house.worker(process).start(QUERY)
     await gate.reached()
     seen = 0
     async for frames in turn.sse():
@@ -188,7 +188,7 @@ async def test_a_position_in_what_a_dead_process_showed_is_lost(is_dead_before: 
         house.kill(process)
         await joined((await house.resumed()).sse())
     house.settings = replace(house.settings, lease_seconds=0.3)  # its follower soon takes silence for death
-    rest = await house.runner().resume(after=position)
+    rest = await house.worker().resume(after=position)
     assert rest is not None
     if not is_dead_before:
         house.kill(process)
@@ -198,23 +198,23 @@ async def test_a_position_in_what_a_dead_process_showed_is_lost(is_dead_before: 
 
 async def test_a_position_is_lost_with_its_journal() -> None:
     house = House("All of it.")
-    turn = await house.runner().start(QUERY)
+    turn = await house.worker().start(QUERY)
     await turn.ended()
-    await house.registry.erase(house.session.key)
+    await house.registry.erase(house.session().key)
     house.settings = replace(house.settings, lease_seconds=0.3)  # its follower soon takes silence for death
-    rest = await house.runner().resume(after=StreamPosition(turn.journal_id, 2))
+    rest = await house.worker().resume(after=StreamPosition(turn.journal_id, 2))
     assert rest is not None
     assert (await joined(rest.sse())).endswith(LOST)
 
 
 async def test_the_rest_of_a_continued_turn_follows_what_its_client_has_seen() -> None:
     house = House(["Let me see.", ToolCall("pay")], "It is paid.")
-    await (await house.runner().start(QUERY)).ended()
-    [request] = await house.runner().requests()
-    turn = await house.runner().reply(request.approve())
+    await (await house.worker().start(QUERY)).ended()
+    [request] = await house.worker().requests()
+    turn = await house.worker().reply(request.approve())
     live = [event async for event in turn]
     await turn.ended()
-    rest = await house.runner().resume(after=StreamPosition(turn.journal_id, 3))
+    rest = await house.worker().resume(after=StreamPosition(turn.journal_id, 3))
     assert rest is not None
     assert [event async for event in rest] == live[3:]
     await rest.ended()
@@ -223,14 +223,14 @@ async def test_the_rest_of_a_continued_turn_follows_what_its_client_has_seen() -
 async def test_a_turn_that_waited_and_goes_on_is_followed_from_its_first_event() -> None:
     gate = Gate()
     house = House(["Let me see.", ToolCall("pay")], ["It ", gate, "is paid."])
-    waiting = await house.runner().start(QUERY)
+    waiting = await house.worker().start(QUERY)
     assert (await waiting.result()).status == "waiting"
     await waiting.ended()
-    [request] = await house.runner().requests()
-    turn = await house.runner().reply(request.approve())
+    [request] = await house.worker().requests()
+    turn = await house.worker().reply(request.approve())
     reading = [
         asyncio.create_task(joined(stream.sse()))
-        for stream in (await house.resumed(), await house.runner().start(QUERY))
+        for stream in (await house.resumed(), await house.worker().start(QUERY))
     ]
     await gate.reached()
     gate.set()
@@ -249,18 +249,16 @@ async def _buried() -> AsyncIterator[None]:
     """End what a dead process left behind."""
     living = asyncio.all_tasks()
     yield
-    while left := asyncio.all_tasks() - living - {asyncio.current_task()}:
-        for each in left:
-            each.cancel()
-        await asyncio.wait(left, timeout=0.01)
+    await bury(living)
 
 
 @pytest.mark.usefixtures("_buried")
 @pytest.mark.parametrize("how", ["unseen", "resets", "resumes"])
 async def test_a_follower_goes_on_with_a_turn_whose_process_dies(how: str) -> None:
     seen, never = Gate(), Gate()
-    house, process = House(["Half ", seen, "an ", never], "A complete answer."), Process()
-    await house.runner(process).start(QUERY)
+    house = House(["Half ", seen, "an ", never], "A complete answer.")
+    process = Process(house)
+    await house.worker(process).start(QUERY)
     await seen.reached()
 
     await until(lambda: house.is_written(b"Half"))
@@ -302,12 +300,12 @@ def _closing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def handed_on(house: House) -> int:
     """Let one process after the other work on the turn, with the clock standing still. Returns how many did."""
-    stream: AnswerStream | None = await house.runner().start(QUERY, deadline=time.monotonic() + LONG)
+    stream: AnswerStream | None = await house.worker().start(QUERY, deadline=time.monotonic() + LONG)
     processes = 0
     while stream is not None:
         processes += 1
         await stream.ended()
-        stream = await house.runner().take_up(deadline=time.monotonic() + LONG)
+        stream = await house.worker().take_up(deadline=time.monotonic() + LONG)
     return processes
 
 
@@ -324,7 +322,7 @@ async def test_a_turn_is_handed_over_any_number_of_times_without_waiting() -> No
 @pytest.mark.usefixtures("_closing")
 async def test_the_follower_of_a_turn_that_is_handed_over_sees_one_stream() -> None:
     house = House(["First ", gate := Gate(), "this. ", ToolCall("work")], "Then that.")
-    turn = await house.runner().start(QUERY, deadline=time.monotonic() + LONG)
+    turn = await house.worker().start(QUERY, deadline=time.monotonic() + LONG)
     result = asyncio.create_task(turn.result())
     await gate.reached()
     reader = await house.resumed()

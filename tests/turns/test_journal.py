@@ -244,6 +244,13 @@ def test_reasoning_sealed_while_text_is_open_is_stored_after_the_text() -> None:
     assert not any(isinstance(entry, events.ReasoningStart | events.ReasoningEnd) for entry in sent)
 
 
+def test_a_block_without_any_text_is_no_part_of_the_answer() -> None:
+    answer = Played()
+    for kind in (TextPart, ReasoningPart):
+        answer.recorder.text("", kind)
+    assert answer.recorder.parts == replayed(answer.lines).parts == [StepPart()]
+
+
 def test_a_server_that_repeats_a_call_id_in_each_step_loses_no_call() -> None:
     answer = Played()
     for output in (1, 2):

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from omniagent import Agent, Query
 from omniagent.ai.providers.scripted import Beat
 from omniagent.app.sweep import Sweeper
-from omniagent.messages import TextPart, ToolPart
+from omniagent.messages import TextPart
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionAddress
 from omniagent.testing import ScriptedModel
@@ -21,15 +21,6 @@ from tests.runner.sessions import until
 from tests.turns.deaths import QUERY, Stage, World
 
 DONE = "Let me look.All done, as you see."
-
-
-async def test_a_tool_whose_outcome_is_unknown_is_not_run_again() -> None:
-    world = World("in a tool")
-    await world.ask()
-    answer = await world.finish()
-    [call] = [part for part in answer.parts if isinstance(part, ToolPart)]
-    assert (answer.status, len(world.runs)) == ("complete", 1)
-    assert call.error is not None
 
 
 class Found(BaseModel):
@@ -67,7 +58,7 @@ async def test_the_models_of_both_processes_are_named() -> None:
 async def test_whoever_comes_next_finishes_a_dead_turn(way: str) -> None:
     world = World("between steps")
     await world.ask()
-    runner = world.runner()
+    runner = world.worker()
     assert await runner.has_work()
     if way == "resume":
         stream = await runner.resume()
@@ -85,12 +76,12 @@ async def test_whoever_comes_next_finishes_a_dead_turn(way: str) -> None:
         async def open_runner(_: SessionAddress) -> object:
             return runner
 
-        world.store.sessions[world.session.key].due = world.session.now().replace(year=2000)
+        world.store.sessions[world.session().key].due = world.session().now().replace(year=2000)
         sweeper = Sweeper(world.store, open_runner, world.settings)  # type: ignore[arg-type]
         await sweeper.sweep()
 
         async def has_ended() -> bool:
-            return await answer_of(world.session, 1) is not None
+            return await answer_of(world.session(), 1) is not None
 
         await until(has_ended)
     answer = await world.answer()
@@ -108,7 +99,7 @@ async def test_a_turn_that_a_fault_of_the_engine_ends_is_finished_by_another_pro
     world = World()
     with monkeypatch.context() as broken:
         broken.setattr(turn, "start_summary", fail)
-        stream = await world.runner().start(QUERY)
+        stream = await world.worker().start(QUERY)
         with pytest.raises(RuntimeError, match="a fault of ours"):
             await stream.result()
         await stream.ended()
@@ -116,14 +107,14 @@ async def test_a_turn_that_a_fault_of_the_engine_ends_is_finished_by_another_pro
         gc.collect()  # asyncio logs the fault now, and not in the middle of another test
     world.passed += timedelta(seconds=world.settings.lease_seconds + 1)
     await asyncio.sleep(10 * world.settings.tick_seconds)  # a keeper that is left behind would write a heartbeat
-    assert await world.runner().has_work()
+    assert await world.worker().has_work()
     assert (await world.finish()).text == DONE
 
 
 async def test_a_dead_turn_that_is_stopped_is_closed_with_its_text() -> None:
     world = World("between steps")
     await world.ask()
-    assert await world.runner().stop()
+    assert await world.worker().stop()
     answer = await world.answer()
     assert answer.status == "cancelled"
     assert [part.text for part in answer.parts if isinstance(part, TextPart)] == ["Let me look."]
@@ -135,13 +126,13 @@ async def test_a_turn_that_keeps_killing_its_processes_is_closed_as_interrupted(
     await world.ask()
     answer = await world.finish()
     assert (answer.status, world.deaths) == ("interrupted", MAX_ATTEMPTS + 1)
-    assert not await world.runner().has_work()
+    assert not await world.worker().has_work()
 
 
 async def test_of_processes_that_take_a_turn_over_at_once_one_does() -> None:
     world = World("between steps")
     await world.ask()
-    runners = [world.runner() for _ in range(4)]
+    runners = [world.worker() for _ in range(4)]
     streams = [stream for stream in await asyncio.gather(*(each.take_up() for each in runners)) if stream is not None]
     assert len(streams) == 1
     assert (await streams[0].result()).text == DONE
@@ -152,6 +143,6 @@ async def test_a_turn_that_is_alive_is_left_to_its_process() -> None:
     world = World("between steps")
     await world.ask()
     world.passed *= 0
-    runner = world.runner()
+    runner = world.worker()
     assert not await runner.has_work()
     assert await runner.take_up() is None

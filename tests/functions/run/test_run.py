@@ -17,12 +17,6 @@ from tests.fixtures.world import World
 from tests.functions.run.dead_turns import RunFunction, a_run, answer_of, begin, queue_behind, session_of, stored_answer
 
 
-def test_a_sweep_leaves_a_living_turn_alone(run: RunFunction, world: World) -> None:
-    key, _ = begin(world, is_dead=False)
-    assert run.sweep() == {"status": "swept", "sessions": 0, "events": 0}
-    assert (run.queue.sent, answer_of(world, key)) == ([], None)
-
-
 def test_a_sweep_has_a_dead_turn_finished(run: RunFunction, world: World) -> None:
     key, turn = begin(world)
     assert run.sweep()["sessions"] == 1

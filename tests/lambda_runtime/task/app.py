@@ -19,8 +19,13 @@ _TOTAL = 64 * 2**20
 _PIECE = b"." * 2**15
 
 
+def _place() -> tuple[str, int]:
+    host, port = os.environ["MEETING"].split(":")
+    return host, int(port)
+
+
 async def meet(message: str) -> None:
-    reader, writer = await asyncio.open_unix_connection(os.environ["MEETING"])
+    reader, writer = await asyncio.open_connection(*_place())
     writer.write(message.encode() + b"\n")
     await reader.readline()
     writer.close()
@@ -156,8 +161,7 @@ async def occupied(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _occupy_the_loop() -> None:
     await _returned.wait()
-    with socket.socket(socket.AF_UNIX) as meeting:
-        meeting.connect(os.environ["MEETING"])
+    with socket.create_connection(_place()) as meeting:
         meeting.sendall(b"occupied\n")
         meeting.recv(100)
 
