@@ -10,12 +10,14 @@ from omniagent import Agent, InMemorySessionManager, Overrides, Query, RunContex
 from omniagent.ai.context import Callbacks
 from omniagent.ai.providers import ProviderPool
 from omniagent.ai.tools import OUTPUT_CHARS
+from omniagent.app.sweep import finish
 from omniagent.errors import ModelStreamBroken, StorageUnavailable
 from omniagent.messages import ToolPart
 from omniagent.session.live import Change
 from omniagent.testing import Gate, ScriptedModel, ToolCall
+from omniagent.turns.engine import ending
 from tests.fixtures.conversation import QUICK
-from tests.fixtures.live_turns import answer_of
+from tests.fixtures.live_turns import answer_of, begin_turn
 from tests.runner.sessions import REFUND, Refunds, Sessions
 
 EACH_TURN = replace(QUICK, context_max_turns=1)
@@ -48,6 +50,26 @@ async def test_the_stream_ends_with_an_error_if_storing_the_answer_raises(sessio
     finished = await sessions.runner(ScriptedModel()).take_up()
     assert finished is not None
     assert (await finished.result()).text == "Hello."
+
+
+async def test_a_swept_turn_gives_up_an_answer_that_cannot_be_stored(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a server would never end while MongoDB is down: it waits for its turns."""
+
+    class Unreachable(InMemorySessionManager):
+        async def write(self, change: Change) -> bool:
+            if change.inserted:
+                raise StorageUnavailable
+            return await super().write(change)
+
+    monkeypatch.setattr(ending, "STORE_SECONDS_WITHOUT_DEADLINE", 0.05)
+    await begin_turn(sessions.session(), "Hello?", is_dead=True)
+    async with asyncio.timeout(60):
+        await finish(sessions.runner(ScriptedModel("Hello."), session=sessions.session(kind=Unreachable)))
+    sessions.pass_by()
+    assert await finish(sessions.runner(ScriptedModel())) == 1
+    assert sessions.history[-1] == ("", "Hello.", "complete")
 
 
 async def test_the_model_is_not_called_before_the_message_is_durable(sessions: Sessions) -> None:
