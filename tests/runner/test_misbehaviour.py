@@ -257,6 +257,23 @@ async def test_a_turn_that_was_closed_early_runs_no_tool_again(
     assert [part.type for part in result.parts] == ["step-start", "text", "tool", "step-start", "text"]
 
 
+async def test_the_steps_of_an_earlier_answer_count_in_no_process(sessions: Sessions) -> None:
+    """They are kept, not made: not by the process that answers again, nor by the one that goes on after its death."""
+    refunds, gate = Refunds(approval=False), Gate()
+    model = ScriptedModel(REFUND, ModelStreamBroken("cut"), ["Hal", gate])
+    assert (await sessions.runner(model, refunds.tool).run(Query("Refund 42", "m1"))).status == "failed"
+    slow = await sessions.runner(model, refunds.tool).start(Query("Refund 42", "m1"))
+    await gate.reached()
+    await sessions.polled()
+    sessions.pass_by()
+    taken = await sessions.runner(ScriptedModel("Done."), refunds.tool).take_up()
+    assert taken is not None
+    answer = (await taken.result()).message
+    assert ("models" in answer.metadata, answer.metadata["stepCount"], len(refunds.orders)) == (False, 1, 1)
+    gate.set()
+    await slow.ended()
+
+
 async def test_a_call_that_nobody_answered_is_asked_for_again(sessions: Sessions) -> None:
     runner = sessions.runner(ScriptedModel(REFUND, REFUND, "Done."), Refunds().tool)
     await runner.run(Query("Refund 42", "m1"))
