@@ -132,6 +132,15 @@ async def test_an_invented_cursor_is_refused(catalog: Catalog, before: str) -> N
         await catalog.list_page("nobody", limit=5, before=before)
 
 
+@pytest.mark.parametrize("after", ["", "1", "a.b", "1.2.3", "-1.2", "99999999999999999999.2"])
+async def test_an_invented_cursor_of_a_tree_is_refused(
+    catalog: Catalog, session: MongoSessionManager, after: str
+) -> None:
+    await session.create()
+    with pytest.raises(InvalidRequest, match="pass `after` of the previous page"):
+        await catalog.tree_page(await catalog.get(session.key), limit=5, after=after)
+
+
 def test_a_cursor_is_the_text_that_other_releases_read() -> None:
     cursor, text = Cursor(datetime(2026, 11, 19, 7, 0, 0, 5000, tzinfo=UTC), "s1"), "MTc5NTA3MTYwMDAwNTpzMQ"
     assert (cursor.encode(), Cursor.decode(text)) == (text, cursor)

@@ -1,6 +1,7 @@
 """The library without a server: a project's runner, and what a session has kept."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -20,6 +21,8 @@ from omniagent import (
     tool,
 )
 from omniagent.errors import BudgetExceeded, ConfigurationError, Forbidden, TurnInProgress, UnknownRequest
+from omniagent.messages import DataPart, TextPart
+from omniagent.protocol.ui_messages import ui_message
 from omniagent.testing import Gate, InMemoryStore, ScriptedModel, ToolCall
 from tests.runner.conftest import SessionOf
 from tests.runner.sessions import Sessions
@@ -62,6 +65,20 @@ async def test_a_session_keeps_the_settings_that_it_was_created_with() -> None:
     session = InMemorySessionManager("ada", store=InMemoryStore(), settings=Settings(model="other/y"))
     Runner(project, session, provider=ScriptedModel())
     assert session.settings.model == "other/y"
+
+
+async def test_data_and_metadata_of_a_message_come_back_as_json_that_can_be_sent(session_of: SessionOf) -> None:
+    """A page that cuts a text in the middle of an emoji sends half a surrogate pair."""
+    model, data = ScriptedModel("Hello."), DataPart(name="title", data={"cut": "Hi \ud83d", "size": (1, 2**80)})
+    query = Query("Hi", "m1", parts=[TextPart(text="Hi"), data], metadata={"\ud83d": "\ude00"})
+    for _ in range(2):
+        assert (await Runner(HELPER, session_of("chat"), provider=model).run(query)).text == "Hello."
+    question = (await Runner(HELPER, session_of("chat"), provider=model).history())[0]
+    shown = ui_message(question.id, "user", question.parts, question.metadata)
+    assert json.dumps(shown, ensure_ascii=False).encode()
+    assert shown["parts"][1] == {"type": "data-title", "data": {"cut": "Hi ?", "size": [1, 2**80]}}
+    assert shown["metadata"] == {"?": "?"}
+    assert len(model.requests) == 1, "the second was a retry"
 
 
 async def test_messages_sessions_and_open_requests_are_found_again(session_of: SessionOf) -> None:

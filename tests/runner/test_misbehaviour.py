@@ -10,12 +10,14 @@ from omniagent import Agent, InMemorySessionManager, Overrides, Query, RunContex
 from omniagent.ai.context import Callbacks
 from omniagent.ai.providers import ProviderPool
 from omniagent.ai.tools import OUTPUT_CHARS
+from omniagent.app.sweep import finish
 from omniagent.errors import ModelStreamBroken, StorageUnavailable
 from omniagent.messages import ToolPart
 from omniagent.session.live import Change
 from omniagent.testing import Gate, ScriptedModel, ToolCall
+from omniagent.turns.engine import ending
 from tests.fixtures.conversation import QUICK
-from tests.fixtures.live_turns import answer_of
+from tests.fixtures.live_turns import answer_of, begin_turn
 from tests.runner.sessions import REFUND, Refunds, Sessions
 
 EACH_TURN = replace(QUICK, context_max_turns=1)
@@ -48,6 +50,26 @@ async def test_the_stream_ends_with_an_error_if_storing_the_answer_raises(sessio
     finished = await sessions.runner(ScriptedModel()).take_up()
     assert finished is not None
     assert (await finished.result()).text == "Hello."
+
+
+async def test_a_swept_turn_gives_up_an_answer_that_cannot_be_stored(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a server would never end while MongoDB is down: it waits for its turns."""
+
+    class Unreachable(InMemorySessionManager):
+        async def write(self, change: Change) -> bool:
+            if change.inserted:
+                raise StorageUnavailable
+            return await super().write(change)
+
+    monkeypatch.setattr(ending, "STORE_SECONDS_WITHOUT_DEADLINE", 0.05)
+    await begin_turn(sessions.session(), "Hello?", is_dead=True)
+    async with asyncio.timeout(60):
+        await finish(sessions.runner(ScriptedModel("Hello."), session=sessions.session(kind=Unreachable)))
+    sessions.pass_by()
+    assert await finish(sessions.runner(ScriptedModel())) == 1
+    assert sessions.history[-1] == ("", "Hello.", "complete")
 
 
 async def test_the_model_is_not_called_before_the_message_is_durable(sessions: Sessions) -> None:
@@ -233,6 +255,23 @@ async def test_a_turn_that_was_closed_early_runs_no_tool_again(
     [shown] = [part for part in again.requests[0].messages[-1].parts if isinstance(part, ToolPart)]
     assert shown.output == "refunded 42"
     assert [part.type for part in result.parts] == ["step-start", "text", "tool", "step-start", "text"]
+
+
+async def test_the_steps_of_an_earlier_answer_count_in_no_process(sessions: Sessions) -> None:
+    """They are kept, not made: not by the process that answers again, nor by the one that goes on after its death."""
+    refunds, gate = Refunds(approval=False), Gate()
+    model = ScriptedModel(REFUND, ModelStreamBroken("cut"), ["Hal", gate])
+    assert (await sessions.runner(model, refunds.tool).run(Query("Refund 42", "m1"))).status == "failed"
+    slow = await sessions.runner(model, refunds.tool).start(Query("Refund 42", "m1"))
+    await gate.reached()
+    await sessions.polled()
+    sessions.pass_by()
+    taken = await sessions.runner(ScriptedModel("Done."), refunds.tool).take_up()
+    assert taken is not None
+    answer = (await taken.result()).message
+    assert ("models" in answer.metadata, answer.metadata["stepCount"], len(refunds.orders)) == (False, 1, 1)
+    gate.set()
+    await slow.ended()
 
 
 async def test_a_call_that_nobody_answered_is_asked_for_again(sessions: Sessions) -> None:

@@ -7,16 +7,22 @@ from datetime import timedelta
 import pytest
 from pydantic import BaseModel
 
-from omniagent import Agent, Query
+from omniagent import Agent, InMemorySessionManager, Query
+from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.scripted import Beat
 from omniagent.app.sweep import Sweeper
-from omniagent.messages import TextPart
+from omniagent.aws.turn_table import UNREADABLE
+from omniagent.errors import StorageRejected
+from omniagent.messages import TextPart, ToolPart
 from omniagent.protocol import sse
+from omniagent.protocol.events import DataChunk
+from omniagent.session.live import Change
 from omniagent.session.manager import SessionAddress
-from omniagent.testing import ScriptedModel
+from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
 from omniagent.turns.engine import turn
 from omniagent.turns.watch.takeover import MAX_ATTEMPTS
-from tests.fixtures.live_turns import answer_of
+from tests.fixtures.conversation import QUICK
+from tests.fixtures.live_turns import answer_of, begin_turn, journal
 from tests.runner.sessions import until
 from tests.turns.deaths import QUERY, Stage, World
 
@@ -119,6 +125,28 @@ async def test_a_dead_turn_that_is_stopped_is_closed_with_its_text() -> None:
     assert answer.status == "cancelled"
     assert [part.text for part in answer.parts if isinstance(part, TextPart)] == ["Let me look."]
     assert len(world.model.requests) == 2
+
+
+async def test_an_interrupted_answer_that_is_reduced_raises_the_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    """InterruptedTurns counts `dead turn closed` with this status."""
+
+    class Choosy(InMemorySessionManager):
+        async def write(self, change: Change) -> bool:
+            if any(part.type == "data" for answer in change.inserted for part in answer.parts):
+                raise StorageRejected
+            return await super().write(change)
+
+    store, registry = InMemoryStore(), MemoryRegistry()
+    session = Choosy("ada", "chat", store=store, settings=QUICK)
+    lost = await begin_turn(session, is_dead=True)
+    await journal(registry, session, lost, [DataChunk("note", 1), UNREADABLE])
+    runner = TurnOperator(Agent("helper", ""), session, provider=ScriptedModel(), registry=registry)
+    assert await runner.take_up() is None
+    [closed] = [record for record in caplog.records if record.message == "dead turn closed"]
+    assert closed.__dict__["status"] == "interrupted"
+    answer = await answer_of(session, 1)
+    assert answer is not None
+    assert answer.parts == []
 
 
 async def test_a_turn_that_keeps_killing_its_processes_is_closed_as_interrupted() -> None:

@@ -40,6 +40,7 @@ SEARCHED_AT_ONCE = 20
 QUEUED_LIFE = timedelta(hours=1)
 """Longer than the queue keeps redelivering a job that fails."""
 _LIVE = ("state", "since", "attempt", "until")
+_TREE_CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,11 +345,9 @@ def tree_cursor(message: SessionMessage) -> str:
 
 
 def _read_tree_cursor(text: str) -> Place:
-    try:
-        branch, order = map(int, text.split("."))
-    except ValueError as exc:
-        raise InvalidRequest("query.after: pass `after` of the previous page.") from exc
-    return Place(order=order, branch=branch)
+    if (match := _TREE_CURSOR.fullmatch(text)) is None:
+        raise InvalidRequest("query.after: pass `after` of the previous page.")
+    return Place(order=int(match[2]), branch=int(match[1]))
 
 
 def _text_like(pattern: dict[str, Any]) -> dict[str, Any]:

@@ -55,13 +55,15 @@ class Query:
             raise ConfigurationError(f"the query is {query!r:.100}: write text, or Query(text, message_id=…)")
         busy = busy if busy is not None else message.busy
         parts = [
-            TextPart(text=plain_text(each.text)) if isinstance(each, TextPart) else each for each in message.content
+            TextPart(text=plain_text(each.text)) if isinstance(each, TextPart) else DataPart(**_as_json(dict(each)))
+            for each in message.content
         ]
         text = "".join(part.text for part in parts if isinstance(part, TextPart))
         if not message.regenerate and not text.strip():
             raise InvalidRequest("The message is empty.")
-        others = [part for part in parts if isinstance(part, DataPart)]
-        size = len(text) + (len(_json([others, message.metadata])) if others or message.metadata else 0)
+        others = [dict(part) for part in parts if isinstance(part, DataPart)]
+        metadata = _as_json(dict(message.metadata)) if message.metadata else {}
+        size = len(text) + (len(json.dumps([others, metadata])) if others or metadata else 0)
         if size > settings.max_message_chars:
             raise InvalidRequest(f"The message is longer than {settings.max_message_chars} characters.")
         if message.message_id:
@@ -69,12 +71,14 @@ class Query:
         message_id = message.message_id or ("" if message.regenerate else new_id())
         if busy is not None and busy not in get_args(Busy):
             raise InvalidRequest(f"busy: must be one of {', '.join(get_args(Busy))}.")
-        parts = parts if message.parts else []
-        return replace(message, text=text, message_id=message_id, parts=tuple(parts), busy=busy or settings.busy)
+        message = replace(message, text=text, message_id=message_id, busy=busy or settings.busy)
+        return replace(message, parts=tuple(parts) if message.parts else (), metadata=metadata)
 
 
-def _json(value: Any) -> str:
+def _as_json(value: dict[str, Any]) -> dict[str, Any]:
+    """Return what a client sent beside text as it gets it back: JSON, without half surrogate pairs, as text is."""
     try:
-        return json.dumps(value, default=lambda part: part.model_dump(), allow_nan=False)
+        plain: dict[str, Any] = json.loads(plain_text(json.dumps(value, ensure_ascii=False, allow_nan=False)))
     except (TypeError, ValueError, RecursionError) as exc:
         raise InvalidRequest("parts, metadata: must be JSON.") from exc
+    return plain

@@ -81,7 +81,7 @@ class TurnHooks(RuntimeHooks):
 
 @dataclass(slots=True)
 class TimeLimit:
-    """`deadline` is the `time.monotonic()` by which everything must be stored; None for no limit."""
+    """`deadline` is the `time.monotonic()` by which everything must be stored; None, or infinite, for no limit."""
 
     deadline: float | None
     margin_seconds: float = MARGIN_SECONDS
@@ -100,6 +100,8 @@ class TimeLimit:
     """When to stop trying to store the answer, with time left to tell the client. None without a deadline."""
 
     def __post_init__(self) -> None:
+        if self.deadline == math.inf:
+            self.deadline = None
         if self.deadline is not None:
             last = self.started_at + self.most_seconds
             self.stop_at = min(self.deadline - min(self.margin_seconds, (self.deadline - self.opened_at) / 4), last)

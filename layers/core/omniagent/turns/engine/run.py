@@ -269,8 +269,9 @@ class TurnRun(ABC):
             self.models = [*(base.metadata.get("models") or filter(None, [base.metadata.get("model")]))]
         if self.turn.attempt:  # other processes have worked on it
             self.usage = sum(draft.calls, self.usage)
-            self.steps += len(draft.steps)
-            self.models += [step.model for step in draft.steps]
+            models = [step.model for step in draft.steps if step.model]  # no model of this turn wrote those it keeps
+            self.steps += len(models)
+            self.models += models
             self.tool_calls = sum(len(step.calls) for step in draft.steps[:-1])
             calls = [part for part in draft.recorder.parts if isinstance(part, ToolPart)]
             self.tool_errors = sum(part.error is not None for part in calls)

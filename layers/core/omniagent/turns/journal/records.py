@@ -41,7 +41,7 @@ class StepEnded(Record):
     """The id, name and arguments of each tool call."""
     first_token_at: float | None = None
     model: str = ""
-    """The model that answered: one of the chain."""
+    """The model that answered: one of the chain. Empty: the step is one of an earlier answer, and is not repeated."""
 
 
 class StepWithdrawn(Record):

@@ -174,7 +174,8 @@ async def close_turn(setup: SessionSetup, taken: Taken, status: Status) -> None:
     after, answer = await setup.end(taken.head, turn.run, answer)
     if after is not None:
         turn_state("running", answer.status)
-        details = {"turn_id": answer.id, "status": answer.status, "parts": len(answer.parts)}
+        # An alarm counts those that are interrupted, whatever of their answers could be stored.
+        details = {"turn_id": answer.id, "status": status, "parts": len(answer.parts)}
         logger.warning("dead turn closed", extra=details)
 
 
