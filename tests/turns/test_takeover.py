@@ -13,7 +13,7 @@ from omniagent.ai.providers.scripted import Beat
 from omniagent.app.sweep import Sweeper
 from omniagent.aws.turn_table import UNREADABLE
 from omniagent.errors import StorageRejected
-from omniagent.messages import TextPart, ToolPart
+from omniagent.messages import TextPart
 from omniagent.protocol import sse
 from omniagent.protocol.events import DataChunk
 from omniagent.session.live import Change
