@@ -14,7 +14,7 @@ from omniagent.messages import ToolPart
 from omniagent.session.live import Change, SessionMessage
 from omniagent.testing import ScriptedModel
 from tests.fixtures.live_turns import answer_of
-from tests.runner.processes import Call, Process, bury
+from tests.runner.processes import Call, Process, cancel_all_but
 from tests.runner.sessions import Sessions
 
 LEASE_SECONDS = 10.0
@@ -138,7 +138,7 @@ class World(Sessions):
             self.passed += timedelta(seconds=self.settings.lease_seconds + 1)
         else:
             task.result()
-        await bury(self._living)
+        await cancel_all_but(self._living)
 
     def _new_agent(self) -> Agent:
         @tool(retry_safe=self.retry_safe)

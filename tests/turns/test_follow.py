@@ -24,7 +24,7 @@ from omniagent.turns.journal.readers import LOST
 from omniagent.turns.setup import TimeLimit
 from omniagent.turns.watch.takeover import MAX_ATTEMPTS
 from tests.fixtures.stream import check_order
-from tests.runner.processes import Process, bury
+from tests.runner.processes import Process, cancel_all_but
 from tests.runner.sessions import Polled, until
 from tests.turns.deaths import LEASE_SECONDS, QUERY, World
 from tests.turns.registries import Unreliable
@@ -249,7 +249,7 @@ async def _buried() -> AsyncIterator[None]:
     """End what a dead process left behind."""
     living = asyncio.all_tasks()
     yield
-    await bury(living)
+    await cancel_all_but(living)
 
 
 @pytest.mark.usefixtures("_buried")
