@@ -102,6 +102,29 @@ async def test_a_key_serves_the_chats_of_its_tab_alone_and_is_kept_nowhere_else(
         assert len(other.requests) == asked
 
 
+async def test_an_ollama_on_this_machine_is_offered_without_a_key(playground: Playground, page: Page) -> None:
+    async with playground.api() as api:
+        info = (await api.get("/local/info")).json()
+    ollama = {"url": "http://127.0.0.1:11434/v1", "models": ["llama3.2"]}
+    chosen: list[Any] = []
+
+    async def tell(route: Route) -> None:
+        if route.request.method == "POST":
+            chosen.append(route.request.post_data_json)
+            await route.fulfill(json={**info, "offline": False, "model": "openai-chat/llama3.2"})
+        else:
+            options = {"vendor": "stack", "has_offline": True, "agent_model": None, "ollama": ollama}
+            await route.fulfill(json=options)
+
+    await page.route("**/local/models", tell)
+    await page.get_by_role("button", name=OFFLINE).click()
+    await page.get_by_role("radio", name="Ollama: llama3.2").check()
+    await expect(page.get_by_label("Key", exact=True)).to_have_count(0)
+    await playground.button("Use this model").click()
+    await expect(page.get_by_role("button", name="openai-chat/llama3.2")).to_be_visible()
+    assert chosen == [{"vendor": "compatible", "model": "llama3.2", "url": ollama["url"]}]
+
+
 def all_documents(stack: Stack) -> Iterator[object]:
     """Everything that the stack stores."""
     with MongoClient[dict[str, Any]](stack.mongodb_uri) as client:

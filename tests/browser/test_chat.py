@@ -3,7 +3,7 @@
 import json
 import re
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.browser.playground import OpenPage, Playground
 
@@ -32,6 +32,20 @@ async def test_an_answer_is_shown_with_what_it_took_and_is_still_there_after_a_r
         await expect(page).to_have_title(re.compile("fjord.*Shop assistant"))
         await page.reload()
     await expect(playground.questions).to_have_count(1)
+
+    held: list[Route] = []
+
+    async def hold(route: Route) -> None:
+        held.append(route)
+
+    await page.route("**/local/info", hold)
+    await page.route("**/stream", lambda route: route.fulfill(status=204))  # it would be streamed again
+    await page.reload()
+    await expect(playground.answer).to_contain_text("tokens")
+    for route in held:
+        await route.continue_()
+    await expect(playground.trace).to_be_visible()
+    await expect(playground.answer).not_to_contain_text("¢")  # the offline model answered, which is known only now
 
 
 async def test_an_answer_shows_the_share_of_its_prompt_that_was_cached(playground: Playground) -> None:

@@ -83,6 +83,7 @@ export class ChatView {
   show(info, agent) {
     this.#welcome.update(info, agent);
     this.#actions.isFree = info?.offline ?? false;
+    this.#render();
   }
 
   /** Go to what waits for an answer, once it is shown. */

@@ -34,7 +34,7 @@ export class AnswerView {
   /** @param {Message} message @param {Place} place */
   update(message, place) {
     const states = message.parts.map((part) => /** @type {{ state?: string }} */ (part).state);
-    const shown = JSON.stringify([place.last, place.streaming, message.metadata, states, this.#actions.traces !== null]);
+    const shown = JSON.stringify([place.last, place.streaming, message.metadata, states, this.#actions.traces !== null, this.#actions.isFree]);
     if (shown === this.#shown && message === this.#message && !place.streaming) return;
     this.#shown = shown;
     this.#message = message;
