@@ -21,10 +21,10 @@ def tls_context() -> ssl.SSLContext:
     return httpcore2.default_ssl_context()
 
 
-def open_pool(most: int | None = 10) -> httpcore2.AsyncConnectionPool:
+def open_pool(most: int | None = 10, **options: Any) -> httpcore2.AsyncConnectionPool:
     """Open a pool of up to `most` connections, without a limit for None."""
     return httpcore2.AsyncConnectionPool(
-        ssl_context=tls_context(), max_connections=most, network_backend=AsyncioBackend()
+        ssl_context=tls_context(), max_connections=most, network_backend=AsyncioBackend(), **options
     )
 
 

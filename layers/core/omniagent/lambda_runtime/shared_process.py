@@ -48,7 +48,8 @@ class SharedProcessClient(StreamingRuntimeClient):
         raise AssertionError("the pollers never end")
 
     async def _serve(self, handler: StreamingHandler) -> None:
-        async with open_pool(None) as pool:
+        # A kept connection that the API closes meanwhile would fail its request, and end the process with all others.
+        async with open_pool(None, max_keepalive_connections=0, retries=3) as pool:
             await asyncio.gather(*(self._poll(pool, handler) for _ in range(self._most)))
 
     async def _poll(self, pool: "httpcore2.AsyncConnectionPool", handler: StreamingHandler) -> NoReturn:
