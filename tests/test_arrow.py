@@ -52,13 +52,13 @@ ALLOWED = LEAVES | _table(
     ai.runner: ai ai.providers budget errors messages project session settings tracing turns validation
     ai.operator: ai ai.runner budget session settings turns
     aws: aws.client budget errors invocation messages tracing turns
-    app: ai ai.operator ai.providers ai.runner aio budget errors invocation messages persistence project session
-        settings tls tracing turns
+    app: ai ai.operator ai.providers ai.runner aio budget errors invocation messages network persistence project
+        session settings tls tracing turns
     app.on_lambda: app aws budget errors persistence project settings tls tracing turns
-    http: ai ai.operator app budget errors invocation messages persistence protocol session settings tls tracing
-        validation
+    http: ai ai.operator app budget errors invocation messages network persistence protocol session settings tls
+        tracing validation
     server: ai.operator app http lazy
-    lambda_runtime: aws.client http invocation tracing
+    lambda_runtime: aws.client http invocation network tracing
     providers: ai.providers lazy messages
     testing: ai.providers budget lazy session turns"""
 )

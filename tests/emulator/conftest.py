@@ -11,7 +11,7 @@ import pytest
 
 from local.emulator import Emulator
 from local.template import ROOT, Function, FunctionUrl
-from omniagent.tls import tls_context
+from omniagent.network import tls_context
 
 FUNCTIONS = Path(__file__).parent / "functions"
 STREAMING = FunctionUrl(invoke_mode="RESPONSE_STREAM")

@@ -18,7 +18,7 @@ from local.front import Front, LocalRequest
 from local.processes import ServiceError
 from local.traces import Traces
 from omniagent.http.serving import ALLOWED_HEADERS
-from omniagent.tls import tls_context
+from omniagent.network import tls_context
 from tests.fixtures.leaving import reading
 from tests.security.routes import ROUTES
 

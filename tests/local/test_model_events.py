@@ -11,7 +11,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel
 
 from local.model import OfflineModel
-from omniagent.tls import tls_context
+from omniagent.network import tls_context
 from tests.local.model_tools import Json, function
 
 Checked = TypeVar("Checked", bound=BaseModel)

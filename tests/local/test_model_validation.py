@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from local.model import OfflineModel
-from omniagent.tls import tls_context
+from omniagent.network import tls_context
 from tests.local.model_tools import TEXT, Json, function, schema
 
 USER = {"role": "user", "content": "Hello"}

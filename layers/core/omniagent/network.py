@@ -1,4 +1,4 @@
-"""The connections of the HTTP clients: asyncio's own sockets under httpcore.
+"""The connections of the HTTP clients: asyncio's own sockets under httpcore, and one TLS context for all.
 
 httpcore's own backend goes through anyio, which registers the socket with the event loop and opens a cancel scope for
 each read: a fifth of the CPU of a streamed answer.
@@ -11,6 +11,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import httpcore2
@@ -42,8 +43,26 @@ async def peer_timeout(when: float) -> AsyncIterator[None]:
             timer.cancel()
 
 
+@cache
+def tls_context() -> ssl.SSLContext:
+    """Return the process's context. Reading the certificates takes 15 ms a time."""
+    return httpcore2.default_ssl_context()
+
+
+def open_pool(most: int | None = 10) -> httpcore2.AsyncConnectionPool:
+    """Open a pool of up to `most` connections, without a limit for None."""
+    return httpcore2.AsyncConnectionPool(
+        ssl_context=tls_context(), max_connections=most, network_backend=AsyncioBackend()
+    )
+
+
+def timeouts(seconds: float) -> dict[str, dict[str, float]]:
+    """Return the extension of a request that limits each of its steps to so many seconds."""
+    return {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), seconds)}
+
+
 class AsyncioBackend(httpcore2.AsyncNetworkBackend):
-    """Opens sockets on the running event loop: `httpcore2.AsyncConnectionPool(network_backend=AsyncioBackend())`."""
+    """Opens sockets on the running event loop: `AsyncConnectionPool(network_backend=AsyncioBackend())`."""
 
     async def connect_tcp(
         self,

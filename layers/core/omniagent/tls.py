@@ -1,13 +1,9 @@
-"""TLS: one context for every HTTP client of the process, and the refusal of plain connections on Lambda, except to this
-machine. Also which names, addresses and origins are this machine.
-"""
+"""Refuses plain connections on Lambda, except to this machine, and says which names and addresses are this machine."""
 
 import ipaddress
 import os
 import re
-import ssl
 import warnings
-from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -18,14 +14,6 @@ TASK_ROOT: Final = "/var/task"
 _UNVERIFIED: Final = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames")
 _HOST: Final = r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9.-]+))(?::[0-9]{1,5})?"
 _LOCAL_NAME: Final = r"(?:[a-z0-9-]+\.)*localhost"
-
-
-@cache
-def tls_context() -> ssl.SSLContext:
-    """Return the process's context. Reading the certificates takes 28 ms a time."""
-    import httpx2  # loaded by whoever asks
-
-    return httpx2.create_ssl_context()
 
 
 def is_laptop() -> bool:
@@ -52,7 +40,7 @@ def check_url(name: str, url: str) -> None:
     if url and not is_http_address(url):
         raise ConfigurationError(f"{name} is not an address: write it like https://api.example.com")
     parts = urlsplit(url)
-    if parts.scheme == "http" and needs_tls() and not _is_this_machine(parts.hostname or ""):
+    if parts.scheme == "http" and needs_tls() and not is_this_machine(parts.hostname or ""):
         raise ConfigurationError(f"{name} must be an https:// address: on Lambda nothing is sent in the clear")
 
 
@@ -72,7 +60,7 @@ def require_mongodb_tls(uri: str) -> None:
         nodes = split_hosts(address.partition("/")[0].rpartition("@")[2])
     except (driver.PyMongoError, ValueError):
         raise ConfigurationError("the MongoDB URI is malformed: its TLS options cannot be read") from None
-    if scheme == "mongodb" and all(_is_this_machine(host) for host, _ in nodes):
+    if scheme == "mongodb" and all(is_this_machine(host) for host, _ in nodes):
         return
     if not options.get("tls", scheme == "mongodb+srv"):
         raise ConfigurationError(
@@ -110,6 +98,6 @@ def _is_loopback_address(text: str) -> bool:
     return address.is_loopback and getattr(address, "ipv4_mapped", None) is None and "%" not in text
 
 
-def _is_this_machine(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
     """Whether a connection to the host stays here. A name other than `localhost` may be resolved elsewhere."""
     return host.lower() == "localhost" or _is_loopback_address(host)

@@ -20,7 +20,6 @@ from pydantic.alias_generators import to_camel
 from omniagent.errors import ConfigurationError, WebhookFailed
 from omniagent.messages import RequestKind, Status
 from omniagent.session.live import SessionMessage
-from omniagent.tls import tls_context
 
 DELIVERY_SECONDS: Final = 10.0
 """How long the server may take to answer. It should answer before it does any work."""
@@ -95,6 +94,8 @@ async def deliver(
 ) -> None:
     """Send an event. Raises `WebhookFailed` unless the server answers 2xx in time. Redirects are not followed."""
     import httpx2  # kept out of cold starts
+
+    from omniagent.network import tls_context
 
     headers = {"content-type": "application/json", **signed_headers(secret, event_id, body)}
     client = httpx2.AsyncClient(verify=tls_context(), timeout=timeout_seconds, trust_env=False)

@@ -19,11 +19,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 from weakref import WeakKeyDictionary
+
+from omniagent.tls import is_this_machine
 
 if TYPE_CHECKING:
     import httpcore2
@@ -62,25 +63,9 @@ class AwsRefused(Exception):
         self.answer = answer
 
 
-def open_pool(most: int | None = 10) -> "httpcore2.AsyncConnectionPool":
-    """Open a pool of up to `most` connections, without a limit for None."""
-    import httpcore2  # shared with the model's client, which loads it anyway
-
-    from omniagent.network import AsyncioBackend
-    from omniagent.tls import tls_context
-
-    return httpcore2.AsyncConnectionPool(
-        ssl_context=tls_context(), max_connections=most, network_backend=AsyncioBackend()
-    )
-
-
 def own_region() -> str:
     """Return the region of this process."""
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-
-
-def timeouts(seconds: float) -> dict[str, dict[str, float]]:
-    return {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), seconds)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +124,11 @@ def _endpoint_token(environment: Mapping[str, str]) -> str:
 
 
 async def _from_endpoint(uri: str, token: str) -> tuple[Credentials, float]:
-    if not _is_trusted(uri):
+    from omniagent.network import open_pool, timeouts
+
+    parts = urlsplit(uri)
+    host = parts.hostname or ""
+    if not (parts.scheme == "https" or host in _AGENTS or is_this_machine(host)):
         raise AwsRefused("UntrustedCredentialsEndpoint", {"message": "it is neither local nor https"})
     headers = [("authorization", token)] if token else []
     try:
@@ -154,17 +143,6 @@ async def _from_endpoint(uri: str, token: str) -> tuple[Credentials, float]:
         raise AwsUnreachable(f"the credentials endpoint: {type(exc).__name__}") from exc
     # Short-lived credentials are replaced at half of their life, not at every call.
     return credentials, expires_at - min(REFRESH_BEFORE_SECONDS, (expires_at - time.time()) / 2)
-
-
-def _is_trusted(uri: str) -> bool:
-    parts = urlsplit(uri)
-    host = parts.hostname or ""
-    if parts.scheme == "https" or host == "localhost" or host in _AGENTS:
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _from_profile() -> Credentials:
@@ -273,7 +251,7 @@ class AwsJson:
         self._endpoint = address.rstrip("/") + "/"
         self._headers = {"content-type": protocol.content_type, "host": urlsplit(self._endpoint).netloc}
         self._credentials = credentials
-        self._timeouts = timeouts(timeout_seconds)
+        self._timeout = timeout_seconds
         self._http: httpcore2.AsyncConnectionPool | None = None
 
     async def call(
@@ -307,11 +285,13 @@ class AwsJson:
         headers = {**self._headers, "x-amz-target": f"{self._protocol.target}.{operation}"}
         service, region, now = self._protocol.service, self._region, datetime.now(UTC)
         signed = sign(headers, body, service=service, region=region, credentials=credentials, now=now)
+        from omniagent.network import open_pool, timeouts  # with httpcore: loaded for the first call
+
         if self._http is None:
             self._http = open_pool()
         try:
             response = await self._http.request(
-                "POST", self._endpoint, content=body, headers=[*signed.items()], extensions=self._timeouts
+                "POST", self._endpoint, content=body, headers=[*signed.items()], extensions=timeouts(self._timeout)
             )
         except Exception as exc:  # not only the HTTP client, but also TLS, sockets and anyio raise their own
             raise AwsUnreachable(f"{operation}: {type(exc).__name__} {exc}".rstrip()) from exc

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from omniagent.errors import ConfigurationError, IdentityUnavailable, OmniAgentError, Unauthenticated
 from omniagent.settings import Settings, TokenUse
-from omniagent.tls import is_loopback, tls_context
+from omniagent.tls import is_loopback
 
 if TYPE_CHECKING:
     from jwt import PyJWK
@@ -251,20 +251,17 @@ class SigningKeys:
 
     async def _get(self) -> tuple[int, bytes]:
         """Redirects are not followed, and the response is not decompressed, against decompression bombs."""
-        import httpx2  # shared with the clients of AWS and of the model, which load it anyway
+        from omniagent.network import open_pool  # with httpcore, which a cold start skips
 
         answer = bytearray()
-        headers = {"accept": "application/json", "accept-encoding": "identity"}
-        async with (
-            httpx2.AsyncClient(timeout=self._timeout_seconds, trust_env=False, verify=tls_context()) as http,
-            http.stream("GET", self._url, headers=headers) as response,
-        ):
-            if response.status_code == 200:
-                async for piece in response.aiter_raw():
+        headers = [("accept", "application/json"), ("accept-encoding", "identity")]
+        async with open_pool() as http, http.stream("GET", self._url, headers=headers) as response:
+            if response.status == 200:
+                async for piece in response.aiter_stream():
                     answer += piece
                     if len(answer) > MAX_ANSWER_BYTES:
                         return 200, b""
-            return response.status_code, bytes(answer)
+            return response.status, bytes(answer)
 
 
 def _read_keys(answer: bytes) -> "dict[str, PyJWK]":

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from awslambdaric import bootstrap  # type: ignore[import-untyped]
 
-from omniagent.aws.client import open_pool
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.asgi import StreamingHandler, StreamingResult
 from omniagent.lambda_runtime.runtime import StreamingRuntimeClient
+from omniagent.network import open_pool
 from omniagent.tracing import bind_context
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from omniagent.ai.providers.api_errors import (
 from omniagent.ai.providers.llm_provider import Json, KeySource
 from omniagent.ai.providers.stream_reader import read_events
 from omniagent.errors import ConfigurationError, ModelAuthError, ModelError, ModelUnavailable
-from omniagent.network import AsyncioBackend, peer_timeout
-from omniagent.tls import tls_context
+from omniagent.network import AsyncioBackend, peer_timeout, tls_context
 
 CONNECT_SECONDS: Final = 5.0
 SHORTEST_BACKOFF_SECONDS: Final = 0.5
