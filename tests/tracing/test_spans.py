@@ -154,17 +154,19 @@ def test_the_message_of_an_error_is_recorded_with_content(recorded_with_content:
     assert recorded_with_content["work"].status.description == "hush"
 
 
-def test_an_error_that_was_recorded_by_hand_is_not_recorded_again_on_its_way_out(recorded: Recorded) -> None:
+def test_an_error_that_was_recorded_by_hand_is_not_recorded_again_on_its_way_out(
+    recorded_with_content: Recorded,
+) -> None:
     def fail() -> None:
         with trace_operation("work") as span:
             failure = SecretiveError("The tool took too long.")
-            span.error(failure, public=True)
+            span.error(failure)
             raise failure
 
     with pytest.raises(SecretiveError):
         fail()
-    assert len(recorded["work"].events) == 1
-    assert recorded["work"].status.description == "The tool took too long."
+    assert len(recorded_with_content["work"].events) == 1
+    assert recorded_with_content["work"].status.description == "The tool took too long."
 
 
 async def test_a_cancellation_is_no_error(recorded: Recorded) -> None:

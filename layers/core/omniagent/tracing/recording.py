@@ -40,12 +40,8 @@ class RecordedSpan(Span):
         self._failure: BaseException | None = None
 
     @property
-    def is_recording(self) -> bool:
-        return self._span.is_recording()
-
-    @property
     def captures_content(self) -> bool:
-        return self._capture_content and self.is_recording
+        return self._capture_content and self._span.is_recording()
 
     def set_many(self, attributes: Mapping[str, Any]) -> None:
         self._span.set_attributes(_recordable(attributes, capture_content=self._capture_content))
@@ -73,7 +69,7 @@ class RecordedSpan(Span):
     def add_event(self, name: str, attributes: Mapping[str, Any]) -> None:
         self._span.add_event(name, _recordable(attributes, capture_content=self._capture_content))
 
-    def error(self, exc: BaseException, *, public: bool = False) -> None:
+    def error(self, exc: BaseException) -> None:
         if isinstance(exc, asyncio.CancelledError | GeneratorExit):
             self._span.set_attribute(names.CANCELLED, True)
             return
@@ -82,9 +78,8 @@ class RecordedSpan(Span):
         self._failure = exc
         kind, message, stack = type(exc), None, None
         type_name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        if public or self._capture_content:
-            message = redact_text(str(exc))[:_MAX_TEXT]
         if self._capture_content:
+            message = redact_text(str(exc))[:_MAX_TEXT]
             stack = redact_text("".join(tracebacks.format_exception(exc)))[-_MAX_TEXT:]
         self.add_event(
             "exception",

@@ -40,11 +40,6 @@ class Span:
     __slots__ = ()
 
     @property
-    def is_recording(self) -> bool:
-        """Whether attributes are recorded. Check it before work that only serves the span."""
-        return False
-
-    @property
     def captures_content(self) -> bool:
         """Whether input and output are recorded. Check it before work that only collects them."""
         return False
@@ -65,10 +60,10 @@ class Span:
     def add_event(self, name: str, attributes: Mapping[str, Any]) -> None:
         """Record that something happened. The attributes follow the rules of `set`."""
 
-    def error(self, exc: BaseException, *, public: bool = False) -> None:
-        """Mark the span as failed and record the exception's type. A cancellation is not an error.
+    def error(self, exc: BaseException) -> None:
+        """Mark the span as failed and record the exception's type, and its message if content capture is on.
 
-        The message is recorded if it is `public` text or content capture is on.
+        A cancellation is not an error.
         """
 
     def __enter__(self) -> Self:
