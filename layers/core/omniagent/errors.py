@@ -20,13 +20,13 @@ OmniAgentError
 │   ├── InvalidRequest          422
 │   ├── TooManyTurns            429, with Retry-After
 │   ├── QueueFull               429, with Retry-After: the session has `MAX_QUEUED_MESSAGES` already
-│   ├── TooManyReaders          429, with Retry-After
+│   ├── TooManyReaders          429, with Retry-After: each of the followed answers holds a process
 │   └── BudgetExceeded          429, with Retry-After and the reset time: the tokens of a day
 │       └── TooManyRequests     the requests of a minute
 ├── ConfigurationError          the developer or operator fixes a setting
 │   ├── UnknownModelError       no provider is registered for the model's name
 │   ├── ContractError           a document class lacks a field that the runtime needs
-│   └── RegistryMisconfigured   the table of running turns does not exist, or may not be used
+│   └── RegistryMisconfigured   the table of turns does not exist, or may not be used. A running turn goes on
 ├── ModelError                  the turn ends with the fallback answer
 │   ├── ModelUnavailable        unreachable, overloaded or silent
 │   ├── ModelAuthError          the key was refused
@@ -44,7 +44,7 @@ OmniAgentError
 │   ├── ToolsBusy               too many sync tools are still running, most likely by calls that hang
 │   ├── TooManyToolCalls        more calls in one step or turn than are allowed
 │   ├── ToolNotStarted          the deadline would pass before the tool's timeout
-│   └── ToolOutcomeUnknown      the process that ran the tool died
+│   └── ToolOutcomeUnknown      the process that ran the tool died: only `retry_safe` tools run again
 ├── WebhookFailed               502, the operator's server did not accept an event, which is retried later
 └── Unavailable                 503, with Retry-After
     ├── StorageError            a MongoDB operation failed
@@ -57,7 +57,7 @@ OmniAgentError
     ├── QueueUnavailable        SQS cannot be reached
     │   └── NoQueue             none is configured
     │       └── NoRunQueue      none for the run function
-    ├── SecretsUnavailable      Secrets Manager cannot be reached
+    ├── SecretsUnavailable      Secrets Manager cannot be reached. A missing secret is a ConfigurationError
     └── IdentityUnavailable     the issuer's keys cannot be fetched
 
 `str(error)` is for the log. `error.public` is the only text that may leave the process.
@@ -194,8 +194,7 @@ class TooManyReaders(
     status=429,
     retry_after=5.0,
     public="Too many connections are reading your answers at once. Close a tab or try again in a moment.",
-):
-    """Too many requests follow running answers; each holds a process."""
+): ...
 
 
 class BudgetExceeded(RequestError, status=429, public="You have used up your tokens for today."):
@@ -286,8 +285,7 @@ class TooManyToolCalls(ToolError, public="The model requested more tool calls th
 class ToolNotStarted(ToolError, public="There was not enough time left to run the tool."): ...
 
 
-class ToolOutcomeUnknown(ToolError, public="The tool was interrupted, and its outcome is unknown."):
-    """The process died while it ran the tool. Only a tool with `retry_safe=True` is run again."""
+class ToolOutcomeUnknown(ToolError, public="The tool was interrupted, and its outcome is unknown."): ...
 
 
 class WebhookFailed(OmniAgentError, status=502, public="The webhook could not be delivered."): ...
@@ -319,8 +317,6 @@ class RegistryUnavailable(Unavailable, public="Turns cannot be started right now
 
 
 class RegistryMisconfigured(ConfigurationError, RegistryUnavailable, status=500, code="configuration_error"):
-    """The DynamoDB table does not exist, or the role may not use it. A running turn continues without it."""
-
     retry_after = None
 
 
@@ -336,8 +332,7 @@ class NoRunQueue(NoQueue, public="This deployment does not support background tu
 
 class SecretsUnavailable(
     Unavailable, public="The service cannot read its configuration right now. Try again in a moment."
-):
-    """Secrets Manager cannot be reached. A secret that is missing is a `ConfigurationError`."""
+): ...
 
 
 class IdentityUnavailable(Unavailable, public="Your token cannot be checked right now. Try again in a moment."): ...

@@ -11,21 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
+from omniagent import errors
 from omniagent.ai.providers import KEYED_VENDORS, ProviderPool
 from omniagent.app.platform import Platform
 from omniagent.budget.spending import MemoryCounter, Meter, SpendingCounter
-from omniagent.errors import (
-    ConfigurationError,
-    ModelRejected,
-    NoQueue,
-    NoRunQueue,
-    OmniAgentError,
-    RegistryUnavailable,
-    RequestError,
-    StorageError,
-    TooManyReaders,
-    TurnLost,
-)
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.documents import DocumentModels
@@ -51,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 SEARCH_GRACE_SECONDS = 10.0
 """How long the search of a process that died keeps its user from searching again."""
-NOT_OUR_FAULT: Final = (RequestError, ModelRejected, TurnLost)
+NOT_OUR_FAULT: Final = (errors.RequestError, errors.ModelRejected, errors.TurnLost)
 """How a user can end a turn: a spent budget, a message that the model's API refuses, a deleted session. A turn that
 another process took over is counted there. No user may page the operator."""
 
@@ -64,7 +53,7 @@ class Application:
 
     def __init__(self, project: Project, platform: Platform | None = None, *, local: bool | None = None) -> None:
         if not isinstance(project, Project):
-            raise ConfigurationError(f"Application(project) must be a Project(agent=…), not {project!r:.100}")
+            raise errors.ConfigurationError(f"Application(project) must be a Project(agent=…), not {project!r:.100}")
         self.project = project
         self.platform = platform or Platform(project.read_settings())
         hide(self.settings.openai_api_key)
@@ -143,11 +132,11 @@ class Application:
         async with self._opening:
             try:
                 return await self._open()
-            except StorageError as exc:
+            except errors.StorageError as exc:
                 if await self._login_changed(exc):
                     return await self._open()
                 if is_refused_login(exc):
-                    raise ConfigurationError(f"MongoDB refuses the login of MONGODB_URI: {exc}") from exc
+                    raise errors.ConfigurationError(f"MongoDB refuses the login of MONGODB_URI: {exc}") from exc
                 raise
 
     async def build_indexes(self) -> None:
@@ -172,10 +161,10 @@ class Application:
         searcher, search = f"search#{user_id_of(user)}", new_id()
         try:
             if await self.registry.count_reader(searcher, search, SEARCH_GRACE_SECONDS) > 1:
-                raise TooManyReaders("Another search of yours is still running.", retry_after=1.0)
+                raise errors.TooManyReaders("Another search of yours is still running.", retry_after=1.0)
             yield
         finally:
-            with suppress(RegistryUnavailable):  # it counts until it expires
+            with suppress(errors.RegistryUnavailable):  # it counts until it expires
                 await self.registry.count_reader(searcher, search, 0)
 
     async def session(self, user: str, session_id: str | None, *, category: str | None = None) -> MongoSessionManager:
@@ -221,7 +210,7 @@ class Application:
     async def queue_job(self, job: dict[str, Any], *, delay_seconds: float = 0) -> None:
         """Queue a job of the run function, which its `kind` names. Raises `NoRunQueue`."""
         if self.platform.run_queue is None:
-            raise NoRunQueue
+            raise errors.NoRunQueue
         await self.platform.run_queue.send(job, delay_seconds=delay_seconds)
 
     async def queue_summary(self, key: str, *, rebuild: bool = False) -> bool:
@@ -264,7 +253,7 @@ class Application:
         with bind_context(session_id=session_id, user_id=user_id), trace_job("job", traceparent):
             try:
                 yield
-            except OmniAgentError as exc:
+            except errors.OmniAgentError as exc:
                 await self.recover(exc)
                 raise
 
@@ -316,16 +305,18 @@ class Application:
 
     async def _send_summary(self, key: str, *, rebuild: bool) -> None:
         if self.platform.summary_queue is None:
-            raise NoQueue
+            raise errors.NoQueue
         await self.platform.summary_queue.send({"session_id": key, "rebuild": rebuild})
 
     def _check_webhook(self) -> None:
         hide(self.settings.webhook_secret)
         check_url("WEBHOOK_URL", self.settings.webhook_url)
         if not self.settings.webhook_secret:
-            raise ConfigurationError("WEBHOOK_URL needs a secret to sign with: set WEBHOOK_SECRET")
+            raise errors.ConfigurationError("WEBHOOK_URL needs a secret to sign with: set WEBHOOK_SECRET")
         if not self.platform.run_queue:
-            raise ConfigurationError("WEBHOOK_URL needs the run function, which delivers the events: set RUN_QUEUE_URL")
+            raise errors.ConfigurationError(
+                "WEBHOOK_URL needs the run function, which delivers the events: set RUN_QUEUE_URL"
+            )
 
     async def _open(self) -> ConversationStore:
         if self._adapter is None:
@@ -377,7 +368,7 @@ def turn_metrics(result: "RunResult") -> tuple[dict[str, int], dict[str, int]]:
         "WaitingTurns": int(result.status == "waiting"),
         "CancelledTurns": int(result.status == "cancelled"),
         "FailedTurns": int(is_failed and not isinstance(result.error, NOT_OUR_FAULT)),
-        "RejectedTurns": int(isinstance(result.error, ModelRejected)),
+        "RejectedTurns": int(isinstance(result.error, errors.ModelRejected)),
     }
     times = {"TurnDuration": "durationMs", "TimeToFirstToken": "firstTokenMs"}
     if result.status == "waiting":

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Final
 
 from omniagent.app.application import Application
-from omniagent.app.platform import Platform, SecretName
+from omniagent.app.platform import SECRET_SETTINGS, Platform, SecretName
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.sqs import SqsQueue
 from omniagent.aws.turn_table import DynamoCounter, DynamoRegistry
@@ -19,13 +19,10 @@ from omniagent.tls import check_url
 from omniagent.tracing.logs import setup_logging
 from omniagent.turns.registry import MemoryRegistry, TurnRegistry
 
-SECRET_KEYS: Final[dict[SecretName, tuple[str, ...]]] = {
-    "mongodb": ("MONGODB_URI", "mongodb_uri", "uri"),
-    "openai": ("OPENAI_API_KEY", "openai_api_key", "api_key"),
-    "anthropic": ("ANTHROPIC_API_KEY", "anthropic_api_key", "api_key"),
-    "webhook": ("WEBHOOK_SECRET", "webhook_secret", "secret"),
+SECRET_KEYS: Final = {
+    name: (setting.upper(), setting, setting.partition("_")[2]) for name, setting in SECRET_SETTINGS.items()
 }
-"""The keys under which a secret that is a JSON object has its value."""
+"""The keys under which a secret that is a JSON object has its value: `MONGODB_URI`, `mongodb_uri` or `uri`."""
 
 
 class AwsPlatform(Platform):

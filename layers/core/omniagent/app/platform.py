@@ -1,7 +1,7 @@
 """`Platform`: what an application runs on. This one is a server with a MongoDB; `on_lambda` has that of AWS."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.budget.spending import SpendingCounter
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from omniagent.persistence.store import ConversationStore
 
 SecretName = Literal["mongodb", "openai", "anthropic", "webhook"]
+SECRET_SETTINGS: Final[Mapping[SecretName, str]] = {
+    "mongodb": "mongodb_uri",
+    "openai": "openai_api_key",
+    "anthropic": "anthropic_api_key",
+    "webhook": "webhook_secret",
+}
+"""The settings that hold the secrets where no store does."""
 
 
 class Queue(Protocol):
@@ -58,14 +65,8 @@ class Platform:
 
     async def secret(self, name: SecretName, *, refresh: bool = False) -> str:  # noqa: ARG002 - for other platforms
         """Return a secret; with `refresh`, its current value: the one read before was refused."""
-        settings = self.settings
-        secrets = {
-            "mongodb": settings.mongodb_uri,
-            "openai": settings.openai_api_key,
-            "anthropic": settings.anthropic_api_key,
-            "webhook": settings.webhook_secret,
-        }
-        return secrets[name]
+        value: str = getattr(self.settings, SECRET_SETTINGS[name])
+        return value
 
     def load(self) -> None:
         """Import what is used after the first byte, so that restored snapshots have it loaded."""

@@ -20,15 +20,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from omniagent.errors import (
-    BudgetExceeded,
-    MalformedRequest,
-    NotAllowed,
-    NotFound,
-    OmniAgentError,
-    RequestError,
-    Unauthenticated,
-)
+from omniagent import errors
 from omniagent.http.auth import Authenticate, authenticator
 from omniagent.tracing import bind_context, flush_traces, trace_request
 
@@ -166,7 +158,7 @@ class Boundary:
                 await flush_traces()
 
     async def _recover_from(self, exc: Exception) -> None:
-        if self._recover is None or not isinstance(exc, OmniAgentError) or isinstance(exc, RequestError):
+        if self._recover is None or not isinstance(exc, errors.OmniAgentError) or isinstance(exc, errors.RequestError):
             return
         try:
             await self._recover(exc)
@@ -197,7 +189,7 @@ def problem_response(exc: Exception, request_id: str) -> Response:
     """Return the response for any exception. The cause of an error that is not the caller's is logged."""
     error = _ours(exc)
     fields = {"code": error.code, "status": error.status}
-    if isinstance(error, RequestError):
+    if isinstance(error, errors.RequestError):
         logger.info("request refused", extra={**fields, "reason": error.reason or error.code})
     else:
         logger.error("request failed", exc_info=exc, extra=fields)
@@ -207,12 +199,12 @@ def problem_response(exc: Exception, request_id: str) -> Response:
         detail=error.public,
         code=error.code,
         request_id=request_id,
-        reset_at=error.reset_at if isinstance(error, BudgetExceeded) else None,
+        reset_at=error.reset_at if isinstance(error, errors.BudgetExceeded) else None,
     )
     headers = dict(getattr(exc, "headers", None) or {})
     if error.retry_after is not None:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
-    if isinstance(error, Unauthenticated) and error.challenge:
+    if isinstance(error, errors.Unauthenticated) and error.challenge:
         headers["www-authenticate"] = error.challenge
     return Response(problem.model_dump_json(exclude_none=True), problem.status, headers, MEDIA_TYPE)
 
@@ -221,22 +213,22 @@ def refusal(reason: str) -> Boundary:
     """Return an app that answers whatever cannot be read as an HTTP request. The reason is logged."""
 
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - ASGI's signature
-        raise MalformedRequest("The request cannot be read.", reason=reason)
+        raise errors.MalformedRequest("The request cannot be read.", reason=reason)
 
     return Boundary(refuse)
 
 
-def _ours(exc: Exception) -> OmniAgentError:
+def _ours(exc: Exception) -> errors.OmniAgentError:
     """Return an error of ours for any exception. A framework's own: unknown path, wrong method, any status of HTTP."""
-    if isinstance(exc, OmniAgentError):
+    if isinstance(exc, errors.OmniAgentError):
         return exc
     if not isinstance(exc, HTTPException):
-        return OmniAgentError()
+        return errors.OmniAgentError()
     if exc.status_code == HTTPStatus.NOT_FOUND:
-        return NotFound("There is no such path.")
+        return errors.NotFound("There is no such path.")
     if exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        return NotAllowed()
+        return errors.NotAllowed()
     phrase = HTTPStatus(exc.status_code).phrase
     fields = {"status": exc.status_code, "code": phrase.lower().replace(" ", "_")}
-    error: RequestError = type("FrameworkError", (RequestError,), fields)(phrase)
+    error: errors.RequestError = type("FrameworkError", (errors.RequestError,), fields)(phrase)
     return error
