@@ -12,7 +12,8 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
 
-from omniagent.aws.client import Credentials, bedrock_token, sign
+from omniagent.ai.providers.bedrock import bedrock_token
+from omniagent.aws.client import Credentials, sign
 
 TRIES = 1_000
 REGIONS = ("us-east-1", "us-west-2", "eu-central-1", "ap-southeast-2")

@@ -6,7 +6,6 @@ serves them from a local endpoint, and on a laptop botocore finds them in a prof
 """
 
 import asyncio
-import base64
 import hashlib
 import hmac
 import json
@@ -21,7 +20,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlsplit
 from weakref import WeakKeyDictionary
 
 from omniagent.tls import is_this_machine
@@ -37,10 +36,7 @@ ENDPOINT_TIMEOUT_SECONDS: Final = 3.0
 # The credential agents of ECS and EKS. Over plain HTTP, the token goes only to them and to loopback.
 _AGENTS: Final = ("169.254.170.2", "169.254.170.23", "fd00:ec2::23")
 _SIGNED_HEADERS = ("content-type", "host", "x-amz-date", "x-amz-security-token", "x-amz-target")
-_ALGORITHM: Final = "AWS4-HMAC-SHA256"
-_EMPTY_HASH: Final = hashlib.sha256(b"").hexdigest()
-_TOKEN_HOST: Final = "bedrock.amazonaws.com"  # noqa: S105 - an address
-MAX_TOKEN_SECONDS: Final = 12 * 3600
+ALGORITHM: Final = "AWS4-HMAC-SHA256"
 FIRST_RETRY_SECONDS: Final = 0.1
 LONGEST_RETRY_SECONDS: Final = 1.0
 _TRANSIENT: Final = re.compile(
@@ -182,34 +178,15 @@ def sign(
     digest = hashlib.sha256(body).hexdigest()
     request = "\n".join(["POST", quote(path, safe="/~"), "", listed, ";".join(names), digest])
     headers["authorization"] = (
-        f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, "
-        f"SignedHeaders={';'.join(names)}, Signature={_signature(request, stamp, scope, credentials)}"
+        f"{ALGORITHM} Credential={credentials.access_key}/{scope}, "
+        f"SignedHeaders={';'.join(names)}, Signature={signature(request, stamp, scope, credentials)}"
     )
     return headers
 
 
-def bedrock_token(credentials: Credentials, region: str, now: datetime, seconds: int = MAX_TOKEN_SECONDS) -> str:
-    """Return a bearer token for Bedrock: a presigned request, valid for as long as the credentials at most."""
-    stamp, scope = f"{now:%Y%m%dT%H%M%SZ}", f"{now:%Y%m%d}/{region}/bedrock/aws4_request"
-    query = {
-        "Action": "CallWithBearerToken",
-        "X-Amz-Algorithm": _ALGORITHM,
-        "X-Amz-Credential": f"{credentials.access_key}/{scope}",
-        "X-Amz-Date": stamp,
-        "X-Amz-Expires": str(seconds),
-        "X-Amz-SignedHeaders": "host",
-        **({"X-Amz-Security-Token": credentials.token} if credentials.token else {}),
-    }
-    canonical = urlencode(sorted(query.items()), quote_via=quote, safe="~")
-    request = "\n".join(["POST", "/", canonical, f"host:{_TOKEN_HOST}\n", "host", _EMPTY_HASH])
-    signed = {**query, "X-Amz-Signature": _signature(request, stamp, scope, credentials), "Version": "1"}
-    url = f"{_TOKEN_HOST}/?{urlencode(signed, quote_via=quote, safe='~')}"
-    return f"bedrock-api-key-{base64.b64encode(url.encode()).decode()}"
-
-
-def _signature(request: str, stamp: str, scope: str, credentials: Credentials) -> str:
+def signature(request: str, stamp: str, scope: str, credentials: Credentials) -> str:
     """Return the signature of a canonical request."""
-    text = "\n".join([_ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
+    text = "\n".join([ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
     key = f"AWS4{credentials.secret_key}".encode()
     for part in (*scope.split("/"), text):
         key = hmac.digest(key, part.encode(), "sha256")

@@ -7,31 +7,36 @@ Each request is signed (`auth="sigv4"`), or carries a token made of the role's c
 the permission `bedrock:CallWithBearerToken`. AWS_ENDPOINT_URL_BEDROCK_RUNTIME replaces the address.
 """
 
+import base64
+import hashlib
 import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from omniagent.ai.providers.anthropic.anthropic_messages import DEFAULT_MAX_TOKENS, AnthropicMessages
 from omniagent.ai.providers.llm_provider import LLMProvider
 from omniagent.ai.providers.model_rules import ModelRules, rules_of
 from omniagent.aws.client import (
+    ALGORITHM,
     AwsRefused,
     AwsUnreachable,
     CredentialCache,
     Credentials,
-    bedrock_token,
     own_region,
     process_credentials,
     sign,
+    signature,
 )
 from omniagent.errors import ConfigurationError, ModelAuthError, ModelUnavailable
 
 BedrockAuth = Literal["sigv4", "token"]
 OpenAIApiName = Literal["responses", "chat"]
+_TOKEN_HOST: Final = "bedrock.amazonaws.com"  # noqa: S105 - an address
+MAX_TOKEN_SECONDS: Final = 12 * 3600
 TOKEN_LIFE_SECONDS: Final = 600.0
 """A token is replaced after this time: it is valid for longer, but not longer than credentials that change."""
 
@@ -85,6 +90,25 @@ class RoleToken(RoleAuthorizer):
             self._token = bedrock_token(made_of[0], self.region, datetime.now(UTC))
             self._made_of = made_of
         return {self.header: f"{self.prefix}{self._token}"}
+
+
+def bedrock_token(credentials: Credentials, region: str, now: datetime) -> str:
+    """Return a bearer token for Bedrock: a presigned request, valid for as long as the credentials at most."""
+    stamp, scope = f"{now:%Y%m%dT%H%M%SZ}", f"{now:%Y%m%d}/{region}/bedrock/aws4_request"
+    query = {
+        "Action": "CallWithBearerToken",
+        "X-Amz-Algorithm": ALGORITHM,
+        "X-Amz-Credential": f"{credentials.access_key}/{scope}",
+        "X-Amz-Date": stamp,
+        "X-Amz-Expires": str(MAX_TOKEN_SECONDS),
+        "X-Amz-SignedHeaders": "host",
+        **({"X-Amz-Security-Token": credentials.token} if credentials.token else {}),
+    }
+    canonical = urlencode(sorted(query.items()), quote_via=quote, safe="~")
+    request = "\n".join(["POST", "/", canonical, f"host:{_TOKEN_HOST}\n", "host", hashlib.sha256(b"").hexdigest()])
+    signed = {**query, "X-Amz-Signature": signature(request, stamp, scope, credentials), "Version": "1"}
+    url = f"{_TOKEN_HOST}/?{urlencode(signed, quote_via=quote, safe='~')}"
+    return f"bedrock-api-key-{base64.b64encode(url.encode()).decode()}"
 
 
 class BedrockMessages(AnthropicMessages):
