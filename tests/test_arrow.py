@@ -54,7 +54,7 @@ ALLOWED = LEAVES | _table(
     aws: aws.client budget errors invocation messages tracing turns
     app: ai ai.operator ai.providers ai.runner aio budget errors invocation messages network persistence project
         session settings tls tracing turns
-    app.on_lambda: app aws budget errors persistence project settings tls tracing turns
+    app.on_lambda: app aws aws.client budget errors persistence project settings tls tracing turns
     http: ai ai.operator app budget errors invocation messages network persistence protocol session settings tls
         tracing validation
     server: ai.operator app http lazy

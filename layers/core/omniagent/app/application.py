@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from omniagent import errors
 from omniagent.ai.providers import KEYED_VENDORS, ProviderPool
 from omniagent.app.platform import Platform
-from omniagent.budget.spending import MemoryCounter, Meter, SpendingCounter
+from omniagent.budget.spending import Meter, SpendingCounter
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.documents import DocumentModels
@@ -93,7 +93,7 @@ class Application:
 
     @cached_property
     def counter(self) -> SpendingCounter:
-        """The users' spending. Used only if a budget limits something."""
+        """The users' spending. Written only if a budget limits something."""
         return self.platform.counter(self._store)
 
     @cached_property
@@ -105,7 +105,7 @@ class Application:
             project=self.project,
             providers=self.providers,
             registry=self.registry,
-            counter=self.counter if self._has_budgets else MemoryCounter(),
+            counter=self.counter,
         )
 
     @asynccontextmanager
@@ -278,12 +278,6 @@ class Application:
         self.platform.load()
         for agent in self.project.all_agents.values():
             self.providers.get(agent.model or self.settings.model)
-
-    @cached_property
-    def _has_budgets(self) -> bool:
-        """Whether any user has a budget. Then every runner needs the counter, also to delete a user's counts."""
-        of_agents = [agent.budget for agent in self.project.all_agents.values() if agent.budget is not None]
-        return any(budget.is_limited for budget in (self.settings.budget, *self.project.budgets.values(), *of_agents))
 
     async def _turn_ended(self, key: str, result: "RunResult") -> None:
         answer = result.message

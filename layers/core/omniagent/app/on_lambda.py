@@ -7,6 +7,7 @@ from typing import Final
 
 from omniagent.app.application import Application
 from omniagent.app.platform import SECRET_SETTINGS, Platform, SecretName
+from omniagent.aws.client import DYNAMODB, AwsJson
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.sqs import SqsQueue
 from omniagent.aws.turn_table import DynamoCounter, DynamoRegistry
@@ -34,14 +35,17 @@ class AwsPlatform(Platform):
         self.summary_queue = _queue(settings.summary_queue_url)
         self._secrets = secrets or SecretStore()
         table, days = settings.turns_table, settings.journal_days
-        self._registry: TurnRegistry = DynamoRegistry(table, kept_days=days) if table else MemoryRegistry()
+        self._dynamodb = AwsJson(DYNAMODB)  # the registry and the counter share its connections
+        self._registry: TurnRegistry = (
+            DynamoRegistry(table, api=self._dynamodb, kept_days=days) if table else MemoryRegistry()
+        )
 
     def registry(self, store: ConversationStore | None) -> TurnRegistry:  # noqa: ARG002 - turns are not kept in it
         return self._registry
 
     def counter(self, store: ConversationStore | None) -> SpendingCounter:  # noqa: ARG002 - spending is not kept in it
         table = self.settings.turns_table
-        return DynamoCounter(table) if table else MemoryCounter()
+        return DynamoCounter(table, api=self._dynamodb) if table else MemoryCounter()
 
     def has_changing_secret(self, name: SecretName) -> bool:
         return bool(self._arn(name))

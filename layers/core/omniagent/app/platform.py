@@ -54,7 +54,7 @@ class Platform:
         return MongoTurnRegistry(_opened(store), kept_days=self.settings.journal_days)
 
     def counter(self, store: "ConversationStore | None") -> SpendingCounter:
-        """Return what counts the users' spending, in the same way. Called if a budget limits something."""
+        """Return what counts the users' spending, in the same way."""
         from omniagent.persistence.mongo_registry import MongoCounter
 
         return MongoCounter(_opened(store))

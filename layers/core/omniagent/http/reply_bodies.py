@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, model_validator
 
-from omniagent.ai.approvals import NOTHING, ToolReply
+from omniagent.ai.approvals import ToolReply
 from omniagent.errors import InvalidRequest
 from omniagent.http.fields import MAX_PARTS, ChatId, Id
 
@@ -64,9 +64,9 @@ class RepliedBody(BaseModel):
 
 
 class PlainReply(BaseModel):
-    """The reply to one request: exactly one of `approved`, `output` and `error`."""
+    """The reply to one request: exactly one of `approved`, `output` and `error`. A `ToolReply` has the same fields."""
 
-    tool_call_id: str = Field(min_length=1, max_length=MAX_CALL_ID)
+    call_id: str = Field(alias="tool_call_id", min_length=1, max_length=MAX_CALL_ID)
     approved: StrictBool | None = None
     reason: str | None = Field(None, description="Why it is approved or denied.")
     output: Any = Field(None, description="What the client's tool returned.")
@@ -117,15 +117,6 @@ def replied(body: RepliedBody) -> list[ToolReply]:
 
 def plain_replies(body: RepliesBody) -> list[ToolReply]:
     """Read the replies of `{session_id, replies}`."""
-    if len({reply.tool_call_id for reply in body.replies}) < len(body.replies):
+    if len({reply.call_id for reply in body.replies}) < len(body.replies):
         raise InvalidRequest("replies: two replies have the same tool_call_id.")
-    return [
-        ToolReply(
-            reply.tool_call_id,
-            approved=reply.approved,
-            reason=reply.reason,
-            output=reply.output if "output" in reply.model_fields_set else NOTHING,
-            error=reply.error,
-        )
-        for reply in body.replies
-    ]
+    return [ToolReply(**reply.model_dump(exclude_unset=True)) for reply in body.replies]

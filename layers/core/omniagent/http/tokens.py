@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from omniagent.errors import ConfigurationError, IdentityUnavailable, OmniAgentError, Unauthenticated
 from omniagent.settings import Settings, TokenUse
-from omniagent.tls import is_loopback
+from omniagent.tls import is_http_address, is_loopback
 
 if TYPE_CHECKING:
     from jwt import PyJWK
@@ -286,11 +286,8 @@ def _read_keys(answer: bytes) -> "dict[str, PyJWK]":
 
 
 def _checked(url: str) -> str:
-    try:
+    if is_http_address(url):
         parts = urlsplit(url)
-        host = parts.hostname or ""
-    except ValueError:
-        raise ConfigurationError(f"JWT_JWKS_URL or JWT_ISSUER: {url!r} is not an address") from None
-    if host and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
-        return url
-    raise ConfigurationError(f"the issuer's keys must be read over https, not from {url!r}")
+        if parts.scheme == "https" or is_loopback(parts.hostname or ""):
+            return url
+    raise ConfigurationError(f"JWT_JWKS_URL or JWT_ISSUER: {url!r} is not an address to read keys from over https")

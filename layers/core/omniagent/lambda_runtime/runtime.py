@@ -19,6 +19,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from awslambdaric import bootstrap  # type: ignore[import-untyped]
+
 # awslambdaric ships no types: the two classes below are its only subclasses.
 from awslambdaric.lambda_runtime_client import LambdaRuntimeClient  # type: ignore[import-untyped]
 from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller  # type: ignore[import-untyped]
@@ -234,11 +236,6 @@ def _frame(data: bytes) -> bytes:
 def _error_trailers(error: BaseException, invoke_id: str) -> bytes:
     """Return the error in awslambdaric's format, without the stack, which is in the log."""
     name = type(error).__name__
-    body = {
-        "errorMessage": str(error)[:_MESSAGE_LIMIT],
-        "errorType": name,
-        "requestId": invoke_id,
-        "stackTrace": [],
-    }
+    body = bootstrap.make_error(str(error)[:_MESSAGE_LIMIT], name, [], invoke_id)
     encoded = b64encode(json.dumps(body, ensure_ascii=False).encode(errors="replace")).decode()
     return f"{_ERROR_TYPE}: {name}\r\n{_ERROR_BODY}: {encoded}\r\n".encode()
