@@ -22,9 +22,10 @@ from omniagent.ai.providers.api_errors import (
     transport_error,
 )
 from omniagent.ai.providers.llm_provider import Json, KeySource
+from omniagent.ai.providers.silence import peer_timeout
 from omniagent.ai.providers.stream_reader import read_events
 from omniagent.errors import ConfigurationError, ModelAuthError, ModelError, ModelUnavailable
-from omniagent.network import AsyncioBackend, peer_timeout, tls_context
+from omniagent.network import AsyncioBackend, tls_context
 
 CONNECT_SECONDS: Final = 5.0
 SHORTEST_BACKOFF_SECONDS: Final = 0.5

@@ -24,9 +24,9 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolDelta,
     ModelToolStart,
 )
+from omniagent.ai.providers.silence import peer_timeout
 from omniagent.errors import ModelError, ModelStreamBroken
 from omniagent.messages import FinishReason, Usage
-from omniagent.network import peer_timeout
 
 MAX_CALL_ID_LENGTH: Final = 64
 """The APIs accept no longer id in a later request."""
