@@ -228,7 +228,7 @@ def main() -> None:
 def import_cpu(statements: str) -> float:
     """Return the CPU of importing in a process that has what a chat function has imported: the best of 5."""
     program = (
-        "import time, httpcore2, httpx2, omniagent.ai.providers.model_calls, omniagent.network, omniagent.tls\n"
+        "import time, httpcore2, omniagent.ai.providers.model_calls, omniagent.network, omniagent.tls\n"
         f"start = time.process_time()\n{statements}\nprint((time.process_time() - start) * 1000)"
     )
     command = [sys.executable, "-c", program]

@@ -107,9 +107,9 @@ def test_no_function_imports_what_it_may_not_need(function: str) -> None:
 
 
 @pytest.mark.parametrize(("model", "other"), [("anthropic/claude", "openai"), ("gpt-6-luna", "anthropic")])
-def test_a_provider_needs_no_sdk_and_no_other_provider(model: str, other: str) -> None:
+def test_a_provider_and_its_connections_need_no_sdk_and_no_other_provider(model: str, other: str) -> None:
     make = f"from omniagent.ai.providers import get_llm_provider\nget_llm_provider({model!r}, api_key='k')"
-    modules = imported("chat", make)
+    modules = imported("chat", f"{make}\nfrom omniagent.network import open_pool\nopen_pool()")
     assert not {"anthropic", "openai", "httpx2"} & packages(modules)
     assert f"omniagent.ai.providers.{other}" not in modules
 

@@ -62,15 +62,16 @@ if TYPE_CHECKING:
         ToolOutputAvailable as ToolOutputAvailable,
         ToolOutputError as ToolOutputError,
     )
-    from omniagent.session.manager import SessionInfo as SessionInfo
     from omniagent.session.in_memory import InMemorySessionManager as InMemorySessionManager
     from omniagent.session.live import (
         LiveTurn as LiveTurn,
+        Place as Place,
         QueuedMessage as QueuedMessage,
         SessionHead as SessionHead,
         SessionMessage as SessionMessage,
     )
-    from omniagent.session.manager import SessionManager as SessionManager
+    from omniagent.session.manager import SessionInfo as SessionInfo, SessionManager as SessionManager
+    from omniagent.session.query import Query as Query
     from omniagent.session.summaries import Summarized as Summarized
     from omniagent.settings import Budget as Budget, Busy as Busy, Settings as Settings
     from omniagent.tracing import (
@@ -81,8 +82,6 @@ if TYPE_CHECKING:
     )
     from omniagent.tracing.logs import setup_logging as setup_logging
     from omniagent.turns.setup import TurnHooks as TurnHooks
-    from omniagent.session.query import Query as Query
-    from omniagent.session.live import Place as Place
     from omniagent.turns.registry import TurnRegistry as TurnRegistry
 else:  # a type checker would take any name for one of `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(__name__, modules=("errors",))

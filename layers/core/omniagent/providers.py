@@ -7,6 +7,7 @@ from omniagent.lazy import lazy_names
 if TYPE_CHECKING:
     from omniagent.ai.providers import (
         ProviderFactory as ProviderFactory,
+        ProviderPool as ProviderPool,
         get_llm_provider as get_llm_provider,
         register_provider as register_provider,
     )
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         OutputFormat as OutputFormat,
         ToolSpec as ToolSpec,
     )
-    from omniagent.ai.providers import ProviderPool as ProviderPool
     from omniagent.messages import ChatMessage as ChatMessage
 else:  # a type checker would take any name for one of `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(__name__)
