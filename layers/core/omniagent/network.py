@@ -28,11 +28,6 @@ def open_pool(most: int | None = 10) -> httpcore2.AsyncConnectionPool:
     )
 
 
-def timeouts(seconds: float) -> dict[str, dict[str, float]]:
-    """Return the extension of a request that limits each of its steps to so many seconds."""
-    return {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), seconds)}
-
-
 class AsyncioBackend(httpcore2.AsyncNetworkBackend):
     """Opens sockets on the running event loop: `AsyncConnectionPool(network_backend=AsyncioBackend())`."""
 

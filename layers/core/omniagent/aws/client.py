@@ -64,6 +64,10 @@ def own_region() -> str:
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
 
 
+def timeouts(seconds: float) -> dict[str, dict[str, float]]:
+    return {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), seconds)}
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     access_key: str
@@ -120,7 +124,7 @@ def _endpoint_token(environment: Mapping[str, str]) -> str:
 
 
 async def _from_endpoint(uri: str, token: str) -> tuple[Credentials, float]:
-    from omniagent.network import open_pool, timeouts
+    from omniagent.network import open_pool
 
     parts = urlsplit(uri)
     host = parts.hostname or ""
@@ -228,7 +232,7 @@ class AwsJson:
         self._endpoint = address.rstrip("/") + "/"
         self._headers = {"content-type": protocol.content_type, "host": urlsplit(self._endpoint).netloc}
         self._credentials = credentials
-        self._timeout = timeout_seconds
+        self._timeouts = timeouts(timeout_seconds)
         self._http: httpcore2.AsyncConnectionPool | None = None
 
     async def call(
@@ -262,13 +266,13 @@ class AwsJson:
         headers = {**self._headers, "x-amz-target": f"{self._protocol.target}.{operation}"}
         service, region, now = self._protocol.service, self._region, datetime.now(UTC)
         signed = sign(headers, body, service=service, region=region, credentials=credentials, now=now)
-        from omniagent.network import open_pool, timeouts  # with httpcore: loaded for the first call
-
         if self._http is None:
+            from omniagent.network import open_pool  # with httpcore: loaded for the first call
+
             self._http = open_pool()
         try:
             response = await self._http.request(
-                "POST", self._endpoint, content=body, headers=[*signed.items()], extensions=timeouts(self._timeout)
+                "POST", self._endpoint, content=body, headers=[*signed.items()], extensions=self._timeouts
             )
         except Exception as exc:  # not only the HTTP client, but also TLS, sockets and anyio raise their own
             raise AwsUnreachable(f"{operation}: {type(exc).__name__} {exc}".rstrip()) from exc
