@@ -12,6 +12,7 @@ from omniagent.protocol import sse
 from omniagent.settings import Busy
 from omniagent.testing import Gate, ScriptedModel
 from omniagent.turns.engine import following
+from tests.fixtures.live_turns import begin_turn
 from tests.runner.sessions import REFUND, Refunds, Sessions, ask, texts_of
 
 
@@ -92,6 +93,15 @@ async def test_a_new_message_closes_what_is_asked_and_is_answered_after_those_th
     assert (closed.status, closed.metadata["stopReason"]) == ("cancelled", "unanswered")
     with pytest.raises(NotWaiting):
         await runner(sessions, model).reply(waiting.requests[0].approve(), message_id=waiting.message_id)
+
+
+async def test_a_message_that_found_a_dead_turn_closes_what_that_then_asks(sessions: Sessions) -> None:
+    await begin_turn(sessions.session(), "m1?", is_dead=True)
+    result = await runner(sessions, ScriptedModel(["Hm. ", REFUND], "Two.")).run(ask("m2"))
+    assert result.text == "Two."
+    closed = sessions.messages[1]
+    assert (closed.status, closed.metadata["stopReason"]) == ("cancelled", "unanswered")
+    assert said(sessions) == [("m1", "m1?"), ("", "Hm. "), ("m2", "m2?"), ("", "Two.")]
 
 
 async def test_a_stop_closes_what_is_asked_and_stops_what_waits(sessions: Sessions) -> None:

@@ -222,7 +222,7 @@ def _due(session: SessionHead, now: datetime, lease_seconds: float) -> datetime 
         return None
     if turn is not None and turn.state == "running":
         return turn.since + timedelta(seconds=lease_seconds)
-    if turn is not None and not _is_interrupted(session):
+    if turn is not None and not _is_replaced(session):
         return turn.until
     return now + timedelta(seconds=QUEUE_SECONDS) if session.queue else None
 
@@ -234,16 +234,18 @@ def is_dead(turn: LiveTurn, last_sign_of_life: datetime | None, now: datetime, l
 
 
 def is_over(session: SessionHead, now: datetime) -> bool:
-    """Whether nobody can reply to a waiting turn any more: its requests expired, or a message in line interrupts it.
-
-    Such a message got in line before the turn waited, which had not seen the signal yet.
-    """
+    """Whether nobody can reply to a waiting turn any more: its requests expired, or a message replaces the reply."""
     turn = session.waiting
-    return turn is not None and (turn.has_expired(now) or _is_interrupted(session))
+    return turn is not None and (turn.has_expired(now) or _is_replaced(session))
 
 
-def _is_interrupted(session: SessionHead) -> bool:
-    return any(message.busy == "interrupt" and not message.is_stopped for message in session.queue)
+def _is_replaced(session: SessionHead) -> bool:
+    """Whether a message in line is to be answered in place of a reply, as if it were sent now.
+
+    It got in line before the turn waited: one that interrupts, whose signal came too late, or one that would not wait
+    for a running turn, but found it dead.
+    """
+    return any(message.busy in ("interrupt", "reject") and not message.is_stopped for message in session.queue)
 
 
 def decide(  # noqa: PLR0911 - one return per decision
