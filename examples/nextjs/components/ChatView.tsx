@@ -68,7 +68,7 @@ export function ChatView({ id, page }: { id: string; page: MessagePage }) {
           )}
           {messages.map((message) => (
             <MessageView
-              key={message.metadata?.nodeId ?? message.id}
+              key={message.id}
               message={message}
               busy={answering}
               onDecide={(id, approved, reason) => void addToolApprovalResponse({ id, approved, reason })}
