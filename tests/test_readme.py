@@ -24,7 +24,7 @@ PAGES = [
 # What the pages name that neither the settings nor the template define: AWS does, and the metrics' namespace.
 OF_OTHERS = {"AWS_LAMBDA_EXEC_WRAPPER", "AWS_REGION", "AllAtOnce", "OmniAgent", "ROLLBACK_COMPLETE", "Url5xxCount"}
 OF_CLOUDFRONT = {"AllViewerExceptHostHeader", "CachingDisabled"}
-COMMANDS = {"aws", "git", "make", "npm", "omniagent", "sam"}
+COMMANDS = {"aws", "git", "make", "npm", "npx", "omniagent", "sam"}
 MOST_LINES = 160
 OF_THE_WORKFLOW = set(re.findall(r"(?:vars|secrets)\.(\w+)", (ROOT / ".github/workflows/deploy.yml").read_text()))
 

@@ -32,9 +32,9 @@ def installed(package: str) -> Path:
     return folder
 
 
-def bundle(entry: Path, script: Path, *options: str) -> None:
-    """Make one script of a module and all that it imports."""
+def bundle(entry: Path, script: Path, *options: str, packages: Path = FOLDER / "node_modules") -> None:
+    """Make one script of a module and all that it imports, from these packages."""
     installed("esbuild")
     command = [str(FOLDER / "node_modules/.bin/esbuild"), str(entry), "--bundle", "--format=esm", f"--outfile={script}"]
-    environment = {**os.environ, "NODE_PATH": str(FOLDER / "node_modules")}
+    environment = {**os.environ, "NODE_PATH": str(packages)}
     subprocess.run([*command, "--log-level=warning", *options], env=environment, check=True, timeout=BUILD_SECONDS)

@@ -1,6 +1,5 @@
-"""A deployment to follow the pages on, and the Next.js example's packages, installed once and kept in .build."""
+"""A deployment to follow the pages on, and the Next.js example under `tsc`."""
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -13,14 +12,12 @@ import pytest
 
 from local.aws import Aws
 from local.model import OfflineModel
-from local.template import ROOT
 from tests.docs.blocks import PAGES, read_blocks
 from tests.fixtures.endings import PATIENCE_SECONDS
 from tests.fixtures.http_server import HttpServer, Received
+from tests.fixtures.nextjs_example import COPY, EXAMPLE, install_packages
 from tests.fixtures.product import Product, running_product
 
-EXAMPLE = ROOT / "examples" / "nextjs"
-COPY = ROOT / ".build" / "nextjs"
 # What tsc knows of files that have not changed since the last run: most are types of packages.
 BUILD_INFO = "node_modules/.tsbuildinfo"
 SNIPPETS = {
@@ -91,7 +88,7 @@ def type_errors() -> str:
     """What `tsc --strict` says of the example and of the pages' snippets. They are one program in a copy."""
     if not shutil.which("npm"):
         pytest.skip("Node is not installed: TypeScript cannot be checked")
-    _install()
+    install_packages()
     for old in COPY.iterdir():
         if old.name != "node_modules":
             shutil.rmtree(old) if old.is_dir() else old.unlink()
@@ -108,18 +105,3 @@ def type_errors() -> str:
     )
     assert checked.returncode == 0 or checked.stdout, checked.stderr
     return checked.stdout
-
-
-def _install() -> None:
-    """`npm ci` where the lock file has changed. The compilers of other platforms are left out: only types are read."""
-    lock = (EXAMPLE / "package-lock.json").read_bytes()
-    stamp = COPY / "node_modules" / ".lock-hash"
-    wanted = hashlib.sha256(lock).hexdigest()
-    if stamp.exists() and stamp.read_text() == wanted:
-        return
-    COPY.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "package-lock.json", ".npmrc"):
-        shutil.copy(EXAMPLE / name, COPY / name)
-    options = ["--omit=optional", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"]
-    subprocess.run(["npm", "ci", *options], cwd=COPY, check=True, timeout=PATIENCE_SECONDS)
-    stamp.write_text(wanted)

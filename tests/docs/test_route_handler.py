@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from omniagent.session.ids import new_id, session_key, user_id_of
-from tests.docs.conftest import COPY, EXAMPLE
 from tests.fixtures.endings import PATIENCE_SECONDS
+from tests.fixtures.nextjs_example import COPY, EXAMPLE
 from tests.fixtures.product import Product
 
 DRIVER = "route_driver.mjs"

@@ -2,7 +2,8 @@
 
 import json
 
-from tests.docs.conftest import EXAMPLE, SNIPPETS
+from tests.docs.conftest import SNIPPETS
+from tests.fixtures.nextjs_example import EXAMPLE
 
 
 def test_the_nextjs_example_type_checks(type_errors: str) -> None:

@@ -1,4 +1,5 @@
 import type { Metadata } from "next";
+import { ThemeProvider } from "next-themes";
 import type { ReactNode } from "react";
 import { Sidebar } from "@/components/Sidebar";
 import { SessionsProvider } from "@/components/SessionsProvider";
@@ -8,12 +9,15 @@ export const metadata: Metadata = { title: "Chat" };
 
 export default function Layout({ children }: { children: ReactNode }) {
   return (
-    <html lang="en">
-      <body>
-        <SessionsProvider>
-          <Sidebar />
-          <main>{children}</main>
-        </SessionsProvider>
+    // The theme's class is there before React starts.
+    <html lang="en" suppressHydrationWarning>
+      <body className="flex h-dvh flex-col bg-background text-foreground antialiased md:flex-row">
+        <ThemeProvider attribute="class">
+          <SessionsProvider>
+            <Sidebar />
+            <main className="flex min-h-0 min-w-0 flex-1 flex-col">{children}</main>
+          </SessionsProvider>
+        </ThemeProvider>
       </body>
     </html>
   );

@@ -14,7 +14,7 @@ export function ChatLoader({ id }: { id: string }) {
     loadMessages(id).then(setPage, setError);
   }, [id]);
   useEffect(load, [load]);
-  if (error) return <ErrorText error={error} onRetry={load} />;
-  if (!page) return <p className="quiet">Loading …</p>;
+  if (error) return <ErrorText className="m-4" error={error} onRetry={load} />;
+  if (!page) return <p className="p-4 text-center text-muted-foreground">Loading …</p>;
   return <ChatView id={id} page={page} />;
 }

@@ -8,6 +8,7 @@ import { Composer } from "./Composer";
 import { ErrorText } from "./ErrorText";
 import { MessageView } from "./MessageView";
 import { useSessions } from "./SessionsProvider";
+import { Button } from "./ui/button";
 
 /** What a new chat offers: write your own. */
 const SUGGESTIONS = [
@@ -57,25 +58,31 @@ export function ChatView({ id, page }: { id: string; page: MessagePage }) {
 
   return (
     <>
-      <section aria-live="polite">
-        {messages.length === 0 && !answering && <Greeting onAsk={(text) => void sendMessage({ text })} />}
-        {before && <button onClick={() => void showEarlier()}>Earlier messages</button>}
-        {messages.map((message) => (
-          <MessageView
-            key={message.metadata?.nodeId ?? message.id}
-            message={message}
-            busy={answering}
-            onDecide={(id, approved, reason) => void addToolApprovalResponse({ id, approved, reason })}
-            onEdit={(text) => void sendMessage({ text, messageId: message.id })}
-            onRegenerate={() => void regenerate({ messageId: message.id })}
-            onSwitch={(nodeId) => act(switchTo(nodeId))}
-          />
-        ))}
-        {status === "submitted" && <p className="quiet pulse">Thinking …</p>}
-        {reconnecting && <p className="quiet">Reconnecting …</p>}
-        {error && !reconnecting && <ErrorText error={error} onRetry={() => conversation.retry()} />}
-        {actionError && <ErrorText error={actionError} />}
-        <div ref={end} />
+      <section className="flex-1 overflow-y-auto p-4" aria-live="polite">
+        <div className="mx-auto flex max-w-3xl flex-col gap-4">
+          {messages.length === 0 && !answering && <Greeting onAsk={(text) => void sendMessage({ text })} />}
+          {before && (
+            <Button className="self-center" variant="outline" size="sm" onClick={() => void showEarlier()}>
+              Earlier messages
+            </Button>
+          )}
+          {messages.map((message) => (
+            <MessageView
+              key={message.id}
+              message={message}
+              busy={answering}
+              onDecide={(id, approved, reason) => void addToolApprovalResponse({ id, approved, reason })}
+              onEdit={(text) => void sendMessage({ text, messageId: message.id })}
+              onRegenerate={() => void regenerate({ messageId: message.id })}
+              onSwitch={(nodeId) => act(switchTo(nodeId))}
+            />
+          ))}
+          {status === "submitted" && <p className="animate-pulse text-muted-foreground">Thinking …</p>}
+          {reconnecting && <p className="text-muted-foreground">Reconnecting …</p>}
+          {error && !reconnecting && <ErrorText error={error} onRetry={() => conversation.retry()} />}
+          {actionError && <ErrorText error={actionError} />}
+          <div ref={end} />
+        </div>
       </section>
       <Composer
         answering={answering}
@@ -88,12 +95,17 @@ export function ChatView({ id, page }: { id: string; page: MessagePage }) {
 
 function Greeting({ onAsk }: { onAsk: (text: string) => void }) {
   return (
-    <div className="greeting">
-      <h1>What can I do for you?</h1>
+    <div className="mx-auto mt-[18dvh] grid w-full max-w-lg gap-2">
+      <h1 className="mb-4 text-center text-2xl font-semibold tracking-tight">What can I do for you?</h1>
       {SUGGESTIONS.map((text) => (
-        <button key={text} onClick={() => onAsk(text)}>
+        <Button
+          key={text}
+          className="h-auto justify-start px-4 py-3 text-start font-normal whitespace-normal"
+          variant="outline"
+          onClick={() => onAsk(text)}
+        >
           {text}
-        </button>
+        </Button>
       ))}
     </div>
   );

@@ -1,6 +1,7 @@
-"use client";
-
+import { ArrowUp, Square } from "lucide-react";
 import { type KeyboardEvent, useState } from "react";
+import { Button } from "./ui/button";
+import { Textarea } from "./ui/textarea";
 
 type Props = { answering: boolean; onSend: (text: string) => void; onStop: () => void };
 
@@ -21,29 +22,30 @@ export function Composer({ answering, onSend, onStop }: Props) {
 
   return (
     <form
-      className="composer"
+      className="mx-auto mb-4 flex w-[95%] max-w-3xl items-end rounded-2xl border bg-card p-2 focus-within:border-ring"
       onSubmit={(event) => {
         event.preventDefault();
         send();
       }}
     >
-      <textarea
+      <Textarea
         aria-label="Message"
         autoFocus
+        className="max-h-48 border-0 focus-visible:ring-0"
         placeholder="Ask anything"
-        rows={2}
+        rows={1}
         value={text}
         onChange={(event) => setText(event.target.value)}
         onKeyDown={onKeyDown}
       />
       {answering ? (
-        <button type="button" onClick={onStop}>
-          Stop
-        </button>
+        <Button className="rounded-full" size="icon" type="button" aria-label="Stop" onClick={onStop}>
+          <Square className="fill-current" />
+        </Button>
       ) : (
-        <button type="submit" className="primary" disabled={!text.trim()}>
-          Send
-        </button>
+        <Button className="rounded-full" size="icon" type="submit" aria-label="Send" disabled={!text.trim()}>
+          <ArrowUp />
+        </Button>
       )}
     </form>
   );

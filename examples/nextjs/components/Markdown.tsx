@@ -1,27 +1,32 @@
-import ReactMarkdown from "react-markdown";
-import remarkGfm from "remark-gfm";
+import { code } from "@streamdown/code";
+import { type Components, Streamdown, defaultRehypePlugins } from "streamdown";
 
-/** An answer as Markdown. HTML in it stays text, and images are links: a model's output must load nothing by itself. */
-export function Markdown({ text }: { text: string }) {
+// A model's output must load nothing by itself: without `raw` HTML stays text, and images are links.
+const { raw, ...safePlugins } = defaultRehypePlugins;
+const rehypePlugins = Object.values(safePlugins);
+const components: Components = {
+  img: ({ src, alt }) => (
+    <a className="underline" href={typeof src === "string" ? src : undefined} target="_blank" rel="noreferrer">
+      {alt || "Image"}
+    </a>
+  ),
+};
+const plugins = { code };
+const linkSafety = { enabled: false };
+
+/** An answer as Markdown, also while it is being written. */
+export function Markdown({ text, streaming }: { text: string; streaming: boolean }) {
   return (
-    <div className="markdown">
-      <ReactMarkdown
-        remarkPlugins={[remarkGfm]}
-        components={{
-          a: ({ href, children }) => (
-            <a href={href} target="_blank" rel="noreferrer">
-              {children}
-            </a>
-          ),
-          img: ({ src, alt }) => (
-            <a href={typeof src === "string" ? src : undefined} target="_blank" rel="noreferrer">
-              {alt || "Image"}
-            </a>
-          ),
-        }}
-      >
-        {text}
-      </ReactMarkdown>
-    </div>
+    <Streamdown
+      className="wrap-anywhere"
+      components={components}
+      isAnimating={streaming}
+      lineNumbers={false}
+      linkSafety={linkSafety}
+      plugins={plugins}
+      rehypePlugins={rehypePlugins}
+    >
+      {text}
+    </Streamdown>
   );
 }

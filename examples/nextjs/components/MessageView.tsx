@@ -1,8 +1,15 @@
 import { isToolUIPart } from "ai";
+import { Brain, ChevronLeft, ChevronRight, Copy, Pencil, RefreshCw } from "lucide-react";
 import { useState } from "react";
 import type { ChatMessage, Siblings } from "@/lib/api";
+import { cn } from "@/lib/utils";
+import { IconButton } from "./IconButton";
 import { Markdown } from "./Markdown";
 import { type Decide, ToolCall } from "./ToolCall";
+import { Badge } from "./ui/badge";
+import { Button } from "./ui/button";
+import { Collapsible, CollapsibleContent, CollapsibleTrigger } from "./ui/collapsible";
+import { Textarea } from "./ui/textarea";
 
 type Part = ChatMessage["parts"][number];
 
@@ -11,6 +18,10 @@ const ENDINGS: Record<string, string> = {
   cancelled: "Stopped.",
   interrupted: "Interrupted.",
 };
+
+/** The newest message and a phone show what can be done with a message, others when pointed at. */
+const SHOWN_ON_HOVER =
+  "md:not-group-hover/message:not-group-focus-within/message:not-group-last-of-type/message:opacity-0";
 
 type Props = {
   message: ChatMessage;
@@ -35,19 +46,31 @@ export function MessageView({ message, busy, onDecide, onEdit, onRegenerate, onS
     return <Editor text={text} onDone={done} />;
   }
   return (
-    <article data-role={message.role}>
-      <div className="bubble">
+    <article className="group/message flex flex-col data-[role=user]:items-end" data-role={message.role}>
+      <div className={message.role === "user" ? "max-w-[85%] rounded-2xl bg-secondary px-4 py-2" : undefined}>
         {message.parts.map((part, index) => (
           <PartView key={index} part={part} role={message.role} onDecide={onDecide} />
         ))}
-        {ending && <p className="quiet">{ending}</p>}
+        {ending && <p className="mt-2 text-sm text-muted-foreground">{ending}</p>}
       </div>
       {!busy && (
-        <footer data-branches={message.metadata?.siblings ? "" : undefined}>
+        <footer className={cn("flex min-h-8 items-center", !message.metadata?.siblings && SHOWN_ON_HOVER)}>
           {message.metadata?.siblings && <Branches siblings={message.metadata.siblings} onSwitch={onSwitch} />}
-          {text && <button onClick={() => void navigator.clipboard.writeText(text)}>Copy</button>}
-          {message.role === "user" && <button onClick={() => setEditing(true)}>Edit</button>}
-          {message.role === "assistant" && !waits && <button onClick={onRegenerate}>Regenerate</button>}
+          {text && (
+            <IconButton label="Copy" onClick={() => void navigator.clipboard.writeText(text)}>
+              <Copy />
+            </IconButton>
+          )}
+          {message.role === "user" && (
+            <IconButton label="Edit" onClick={() => setEditing(true)}>
+              <Pencil />
+            </IconButton>
+          )}
+          {message.role === "assistant" && !waits && (
+            <IconButton label="Regenerate" onClick={onRegenerate}>
+              <RefreshCw />
+            </IconButton>
+          )}
         </footer>
       )}
     </article>
@@ -63,21 +86,27 @@ function textOf(message: ChatMessage): string {
 
 function PartView({ part, role, onDecide }: { part: Part; role: ChatMessage["role"]; onDecide: Decide }) {
   if (part.type === "text") {
-    return role === "user" ? <p className="text">{part.text}</p> : <Markdown text={part.text} />;
+    if (role === "user") return <p className="wrap-anywhere whitespace-pre-wrap">{part.text}</p>;
+    return <Markdown text={part.text} streaming={part.state === "streaming"} />;
   }
   if (part.type === "reasoning") {
     return (
-      <details className="reasoning">
-        <summary>{part.state === "streaming" ? "Thinking …" : "Reasoning"}</summary>
-        <p className="text">{part.text}</p>
-      </details>
+      <Collapsible className="my-2 text-sm text-muted-foreground">
+        <CollapsibleTrigger className="flex cursor-pointer items-center gap-2">
+          <Brain className="size-4" />
+          {part.state === "streaming" ? "Thinking …" : "Reasoning"}
+        </CollapsibleTrigger>
+        <CollapsibleContent className="mt-2 border-l-2 pl-4 whitespace-pre-wrap">{part.text}</CollapsibleContent>
+      </Collapsible>
     );
   }
   if (part.type === "source-url") {
     return (
-      <a className="badge" href={part.url} target="_blank" rel="noreferrer">
-        {part.title ?? part.url}
-      </a>
+      <Badge variant="outline">
+        <a href={part.url} target="_blank" rel="noreferrer">
+          {part.title ?? part.url}
+        </a>
+      </Badge>
     );
   }
   return isToolUIPart(part) && part.type !== "dynamic-tool" ? <ToolCall part={part} onDecide={onDecide} /> : null;
@@ -87,14 +116,14 @@ function PartView({ part, role, onDecide }: { part: Part; role: ChatMessage["rol
 function Branches({ siblings, onSwitch }: { siblings: Siblings; onSwitch: (nodeId: string) => void }) {
   const { index, count, previous, next } = siblings;
   return (
-    <span className="branches">
-      <button aria-label="Previous version" disabled={!previous} onClick={() => previous && onSwitch(previous)}>
-        ‹
-      </button>
+    <span className="flex items-center text-sm text-muted-foreground tabular-nums">
+      <IconButton label="Previous version" disabled={!previous} onClick={() => previous && onSwitch(previous)}>
+        <ChevronLeft />
+      </IconButton>
       {index} / {count}
-      <button aria-label="Next version" disabled={!next} onClick={() => next && onSwitch(next)}>
-        ›
-      </button>
+      <IconButton label="Next version" disabled={!next} onClick={() => next && onSwitch(next)}>
+        <ChevronRight />
+      </IconButton>
     </span>
   );
 }
@@ -103,20 +132,20 @@ function Editor({ text, onDone }: { text: string; onDone: (edited?: string) => v
   const [edited, setEdited] = useState(text);
   return (
     <form
-      className="card"
+      className="flex flex-col gap-2"
       onSubmit={(event) => {
         event.preventDefault();
         onDone(edited.trim());
       }}
     >
-      <textarea autoFocus aria-label="Edit message" rows={3} value={edited} onChange={(event) => setEdited(event.target.value)} />
-      <div className="row">
-        <button type="submit" className="primary" disabled={!edited.trim()}>
-          Send
-        </button>
-        <button type="button" className="ghost" onClick={() => onDone()}>
+      <Textarea autoFocus aria-label="Edit message" value={edited} onChange={({ target }) => setEdited(target.value)} />
+      <div className="flex justify-end gap-2">
+        <Button type="button" variant="ghost" size="sm" onClick={() => onDone()}>
           Cancel
-        </button>
+        </Button>
+        <Button type="submit" size="sm" disabled={!edited.trim()}>
+          Send
+        </Button>
       </div>
     </form>
   );
