@@ -5,8 +5,8 @@ import json
 import math
 import random
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -211,11 +211,11 @@ def _new_pool(url: str, options: ApiOptions) -> httpcore2.AsyncConnectionPool:
     )
 
 
-async def _decompressed(response: httpcore2.Response) -> AsyncIterator[bytes]:
+async def _decompressed(response: httpcore2.Response) -> AsyncGenerator[bytes, None]:
     decoder = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib
-    async for chunk in response.aiter_stream():
-        if data := decoder.decompress(chunk):
-            yield data
+    async with aclosing(response.aiter_stream()) as chunks:
+        async for chunk in chunks:
+            yield decoder.decompress(chunk)
 
 
 async def _refusal(response: httpcore2.Response, headers: Headers) -> ModelError:
