@@ -50,7 +50,7 @@ class LiveJournal:
                 line = line_of(entry)
                 self.lines += [line] if len(line) <= MAX_CHUNK_BYTES else []
         else:
-            self.lines.append(line_of(entry))
+            self.lines.append(sse.line(entry))  # as `line_of` does, which asks again what each token is
             self._announce()
 
     def close(self, *, has_end: bool = False) -> None:
